@@ -1,0 +1,27 @@
+"""Canonical JSON: the same value gives the same bytes on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+
+def dumps(value: Any) -> str:
+    """Return indented JSON with sorted keys and a final newline; NaN raises ValueError."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def dump_line(value: Any) -> str:
+    """Return one JSON line, keys in insertion order, for append-only streams."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+def sha256_text(text: str) -> str:
+    """Return the hexadecimal SHA-256 of a text in UTF-8."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def sha256_value(value: Any) -> str:
+    """Return the SHA-256 of a value's canonical JSON."""
+    return sha256_text(dumps(value))

@@ -1,0 +1,106 @@
+"""The one error type a user's mistake raises, and the finding a rule returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Severity(StrEnum):
+    """How much a finding weighs: an error refuses the launch, a warning does not."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is wrong: a spot in a file, or a host and rank."""
+
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    host: str | None = None
+    rank: int | None = None
+
+    def __str__(self) -> str:
+        parts = []
+        if self.file is not None:
+            spot = self.file
+            if self.line is not None:
+                spot += f":{self.line}"
+                if self.column is not None:
+                    spot += f":{self.column}"
+            parts.append(spot)
+        if self.host is not None:
+            parts.append(f"host {self.host}")
+        if self.rank is not None:
+            parts.append(f"rank {self.rank}")
+        return ", ".join(parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the set fields as a JSON-ready mapping."""
+        named = {
+            "file": self.file,
+            "line": self.line,
+            "column": self.column,
+            "host": self.host,
+            "rank": self.rank,
+        }
+        return {key: value for key, value in named.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """The one edit that mends a finding: a recipe key and the value it should have."""
+
+    key: str
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a rule found: a stable code, what and why, where, and the edit that mends it."""
+
+    code: str
+    severity: Severity
+    message: str
+    key: str | None = None
+    place: Place | None = None
+    hint: str | None = None
+    fix: Fix | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready mapping."""
+        return {
+            "code": self.code,
+            "severity": self.severity.value,
+            "message": self.message,
+            "key": self.key,
+            "place": self.place.as_dict() if self.place else None,
+            "hint": self.hint,
+            "fix": {"key": self.fix.key, "value": self.fix.value} if self.fix else None,
+        }
+
+
+@dataclass(eq=False)
+class DsforgeError(Exception):
+    """A user's mistake or an environment's fault: code, what, where, and how to mend it.
+
+    `exit_code` follows `dsforge.base.exits`; `findings` holds further faults of the same kind.
+    """
+
+    code: str
+    message: str
+    place: Place | None = None
+    hint: str | None = None
+    exit_code: int = 2
+    findings: tuple[Finding, ...] = field(default=())
+
+    def __str__(self) -> str:
+        return self.message

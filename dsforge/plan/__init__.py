@@ -1,0 +1,1 @@
+"""Floor 4: a recipe becomes a plan. Pure: no torch, no clock, no I/O."""

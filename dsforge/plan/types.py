@@ -1,0 +1,185 @@
+"""The Plan: every value a run needs, resolved. Its JSON is `plan.json`, read by the trainers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+SCHEMA_VERSION = 1
+
+
+class Frozen(BaseModel):
+    """Base of all plan records: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Model(Frozen):
+    """The shape of the model. `padded_vocab` is a multiple of 128 x TP; padding is masked out."""
+
+    name: str
+    arch: Literal["gpt", "llama"]
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn_hidden: int
+    vocab: int
+    padded_vocab: int
+    max_positions: int
+    tied: bool
+    norm: Literal["layernorm", "rmsnorm"]
+    norm_eps: float
+    activation: Literal["gelu", "swiglu"]
+    position: Literal["learned", "rope"]
+    rope_theta: float
+    linear_bias: bool
+    init_std: float
+
+
+class Stage(Frozen):
+    """One pipeline stage: layers [first_layer, first_layer + layers), parameters of the whole stage."""
+
+    stage: int
+    first_layer: int
+    layers: int
+    has_embedding: bool
+    has_head: bool
+    parameters: int
+    parameters_by_component: dict[str, int]
+    state_bytes_per_rank: dict[str, int]
+
+
+class Layout(Frozen):
+    """Degrees and placement. Rank = (stage x DP + replica) x TP + shard: TP innermost."""
+
+    tp: int
+    pp: int
+    dp: int
+    world_size: int
+    nodes: int
+    gpus_per_node: int
+    zero: int
+    schedule: str
+    partition: str
+    engine: Literal["pipeline", "module"]
+    stages: tuple[Stage, ...]
+
+
+class Batch(Frozen):
+    """global_size = micro x accumulation_steps x DP, exactly. Sequence length in tokens."""
+
+    global_size: int
+    micro: int
+    accumulation_steps: int
+    seq_len: int
+
+
+class Train(Frozen):
+    """Length, precision and seed of the run."""
+
+    steps: int
+    precision: Literal["fp32", "bf16"]
+    recompute: Literal["none", "full"]
+    seed: int
+
+
+class Optimizer(Frozen):
+    """AdamW and its learning-rate schedule; see `docs/reference/vocabulary.md` for the formula."""
+
+    type: Literal["adamw"]
+    lr: float
+    min_lr: float
+    lr_schedule: Literal["cosine", "linear", "constant"]
+    warmup_steps: int
+    weight_decay: float
+    betas: tuple[float, float]
+    eps: float
+    grad_clip: float
+
+
+class Data(Frozen):
+    """Indexed data set prefix relative to the recipe's folder; None means the built-in corpus."""
+
+    prefix: str | None
+    builtin_vocab: int | None
+    tokenizer: str | None
+    workers: int
+
+
+class Checkpoint(Frozen):
+    """Where and when to save. `dir` None means the run directory; every_steps 0 means at the end only."""
+
+    dir: str | None
+    every_steps: int
+    keep: int
+    resume: str
+
+
+class Launch(Frozen):
+    """How the ranks are started and watched; times in seconds."""
+
+    launcher: Literal["local"]
+    env: dict[str, str]
+    env_from: tuple[str, ...]
+    restarts: int
+    watchdog_seconds: float
+    rendezvous_timeout_seconds: float
+    collective_timeout_seconds: float
+
+
+class Decision(Frozen):
+    """Where a value that the user left open came from."""
+
+    key: str
+    value: Any
+    why: str
+
+
+class Nominal(Frozen):
+    """Back-of-the-envelope figures as the field quotes them: the name's size times bytes a parameter."""
+
+    parameters: float
+    parameters_source: str
+    bytes_per_parameter: int
+    bytes_formula: str
+    model_state_bytes: float
+    model_parallel_ranks: int
+    bytes_per_gpu: float
+
+
+class Parameters(Frozen):
+    """Exact parameter counts, without vocabulary padding, tied weights counted once."""
+
+    total: int
+    by_component: dict[str, int]
+
+
+class Plan(Frozen):
+    """Everything that rendering, launching and training need; the recipe is not read again."""
+
+    schema_version: int = SCHEMA_VERSION
+    dsforge_version: str
+    name: str
+    trainer: str
+    accelerator: Literal["cpu", "cuda"]
+    gpu: str
+    model: Model
+    parameters: Parameters
+    layout: Layout
+    batch: Batch
+    train: Train
+    optimizer: Optimizer
+    data: Data
+    checkpoint: Checkpoint
+    launch: Launch
+    hostfile: str | None
+    nominal: Nominal
+    decisions: tuple[Decision, ...]
+    findings: tuple[dict[str, Any], ...]
+
+    def to_json_value(self) -> dict[str, Any]:
+        """Return the JSON-ready mapping that `plan.json` holds."""
+        return self.model_dump(mode="json")

@@ -1,0 +1,72 @@
+"""The names inside a run directory, known to the supervisor, the ranks and the readers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptDir:
+    """One attempt of a run: `RUN/attempt-N/` and the streams in it."""
+
+    path: Path
+
+    @property
+    def metrics(self) -> Path:
+        """Metrics lines, written by rank 0."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def events(self) -> Path:
+        """Events of the supervisor and of rank 0."""
+        return self.path / "events.jsonl"
+
+    @property
+    def lease(self) -> Path:
+        """Locked by the supervisor for as long as it lives; ranks end when the lock is free."""
+        return self.path / "lease"
+
+    @property
+    def launcher_log(self) -> Path:
+        """What the launcher program itself printed."""
+        return self.path / "launcher.log"
+
+    def rank_stream(self, node: int) -> Path:
+        """World reports, heartbeats and exit records of one node's ranks."""
+        return self.path / f"ranks-{node}.jsonl"
+
+    def log(self, node: int) -> Path:
+        """Output of one node's ranks, each line marked with its rank."""
+        return self.path / f"node-{node}.log"
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """One run: manifest, state, bundle and attempts."""
+
+    path: Path
+
+    @property
+    def manifest(self) -> Path:
+        """What was run: recipe, plan, hashes, versions, revision."""
+        return self.path / "manifest.json"
+
+    @property
+    def state(self) -> Path:
+        """Where the run stands and how it ended."""
+        return self.path / "state.json"
+
+    @property
+    def bundle(self) -> Path:
+        """The rendered files."""
+        return self.path / "bundle"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Checkpoints, when the recipe names no folder."""
+        return self.path / "checkpoints"
+
+    def attempt(self, number: int) -> AttemptDir:
+        """Return attempt N, counted from 1."""
+        return AttemptDir(self.path / f"attempt-{number}")

@@ -1,0 +1,146 @@
+"""Lines of a run's streams: metrics, events, world reports, heartbeats, exit records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    def as_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready mapping with the kind of the line."""
+        return {"v": SCHEMA_VERSION, "kind": self.kind(), **asdict(self)}
+
+    @classmethod
+    def kind(cls) -> str:
+        """Return the word that marks this line in a mixed stream."""
+        raise NotImplementedError  # abstract: each line type names itself
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Build from a parsed line; keys of a newer version are left out."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{key: value for key, value in data.items() if key in known})
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsLine(_Line):
+    """One optimizer step. `tokens_per_second` counts the whole job; memory is the peak of rank 0."""
+
+    time: float
+    step: int
+    loss: float
+    grad_norm: float | None
+    learning_rate: float
+    tokens_per_second: float
+    step_seconds: float
+    memory_bytes: int
+    clipped: bool | None = None
+    first_sample: int | None = None
+    last_sample: int | None = None
+
+    @classmethod
+    def kind(cls) -> str:
+        """Return the mark of a metrics line."""
+        return "metrics"
+
+
+@dataclass(frozen=True, slots=True)
+class Event(_Line):
+    """Something that happened once: a stage reached, a checkpoint written, a signal received."""
+
+    time: float
+    source: str
+    name: str
+    message: str
+    data: dict[str, Any]
+
+    @classmethod
+    def kind(cls) -> str:
+        """Return the mark of an event."""
+        return "event"
+
+
+@dataclass(frozen=True, slots=True)
+class WorldReport(_Line):
+    """Who a rank is and where it runs, written before the trainer starts.
+
+    `pid` is the rank's wrapper, `trainer_pid` the training process; start times are those of
+    /proc/PID/stat (clock ticks since boot), so that a reused id is never mistaken for the rank.
+    """
+
+    time: float
+    rank: int
+    local_rank: int
+    world_size: int
+    host: str
+    node: int
+    pid: int
+    pid_start: int
+    trainer_pid: int
+    trainer_pid_start: int
+
+    @classmethod
+    def kind(cls) -> str:
+        """Return the mark of a world report."""
+        return "world"
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(_Line):
+    """The ranks of one node that are alive, written by the node's first rank."""
+
+    time: float
+    node: int
+    rank: int
+
+    @classmethod
+    def kind(cls) -> str:
+        """Return the mark of a heartbeat."""
+        return "heartbeat"
+
+
+@dataclass(frozen=True, slots=True)
+class ExitRecord(_Line):
+    """How a rank ended. Success of a run is one of these with code 0 from every planned rank.
+
+    `cause`: ok, exception, signal, parent_died, lease_lost, world_mismatch, stopped.
+    `stopped` means that somebody asked for the end (SIGTERM from the launcher or the supervisor).
+    """
+
+    time: float
+    rank: int
+    code: int
+    cause: str
+    signal: int | None = None
+    message: str | None = None
+    tail: tuple[str, ...] = ()
+
+    @classmethod
+    def kind(cls) -> str:
+        """Return the mark of an exit record."""
+        return "exit"
+
+
+def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (offset after the line, parsed line) of whole lines; a half-written last line waits."""
+    if not path.exists():
+        return
+    with path.open("rb") as stream:
+        stream.seek(offset)
+        for raw in stream:
+            if not raw.endswith(b"\n"):
+                return
+            offset += len(raw)
+            try:
+                parsed = json.loads(raw)
+            except ValueError:
+                continue  # a line torn by a crash: the stream goes on after it
+            if isinstance(parsed, dict):
+                yield offset, parsed
