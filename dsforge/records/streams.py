@@ -112,6 +112,8 @@ class ExitRecord(_Line):
 
     `cause`: ok, exception, signal, parent_died, lease_lost, world_mismatch, stopped.
     `stopped` means that somebody asked for the end (SIGTERM from the launcher or the supervisor).
+    `failed_at` is when the rank's last traceback appeared: what came first is told from it, since the
+    end of a process comes only after its clean-up.
     """
 
     time: float
@@ -121,6 +123,7 @@ class ExitRecord(_Line):
     signal: int | None = None
     message: str | None = None
     tail: tuple[str, ...] = ()
+    failed_at: float | None = None
 
     @classmethod
     def kind(cls) -> str:

@@ -1,0 +1,126 @@
+"""Processes by identity: an id alone may be reused, an id with its start time may not. Linux only."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process: `start` is its start in clock ticks since boot, field 22 of proc(5) stat."""
+
+    pid: int
+    start: int
+
+
+def _stat_fields(pid: int) -> list[str] | None:
+    """Return the fields of /proc/PID/stat from the third (state) on, or None when there is no such process."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    # The second field is the program's name in brackets and may itself hold spaces and brackets.
+    return text.rpartition(")")[2].split()
+
+
+def identify(pid: int) -> ProcessId | None:
+    """Return the identity of a process that runs or waits to be reaped, or None."""
+    fields = _stat_fields(pid)
+    return ProcessId(pid, int(fields[19])) if fields else None
+
+
+def is_alive(process: ProcessId) -> bool:
+    """Tell whether exactly this process still runs; one that only waits to be reaped does not."""
+    fields = _stat_fields(process.pid)
+    return fields is not None and int(fields[19]) == process.start and fields[0] not in ("Z", "X")
+
+
+def parent_of(pid: int) -> int | None:
+    """Return the id of a process's parent, or None when the process is gone."""
+    fields = _stat_fields(pid)
+    return int(fields[1]) if fields else None
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the ids of a process's direct children, zombies included."""
+    return [child for child in _all_pids() if parent_of(child) == pid]
+
+
+def send_signal(process: ProcessId, number: int) -> bool:
+    """Signal exactly this process, never one that reuses its id; False when it is gone or not ours."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except OSError:
+        return False
+    try:
+        if not is_alive(process):
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def carries(process: ProcessId, name: str, value: str) -> bool:
+    """Tell whether a live process was started with this environment variable at this value."""
+    try:
+        environment = (_PROC / str(process.pid) / "environ").read_bytes()
+    except OSError:
+        return False
+    return f"{name}={value}".encode() in environment.split(b"\0") and is_alive(process)
+
+
+def carrying(name: str, value: str) -> list[ProcessId]:
+    """Return every other live process that carries an environment variable at this value."""
+    found = (identify(pid) for pid in _all_pids() if pid != os.getpid())
+    return [process for process in found if process is not None and carries(process, name, value)]
+
+
+def command_of(pid: int) -> str:
+    """Return a process's command line for a message; empty when it is gone."""
+    try:
+        return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def has_open(path: Path) -> bool:
+    """Tell whether any process that we may look into has this file open."""
+    wanted = str(path.resolve())
+    return any(_opens(pid, wanted) for pid in _all_pids())
+
+
+def boot_id() -> str:
+    """Return the kernel's mark of this boot: identities of an earlier boot mean nothing."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def signal_name(number: int) -> str:
+    """Return `SIGKILL` for 9; a number without a name as `signal 42`."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _all_pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir(_PROC) if name.isdigit())
+
+
+def _opens(pid: int, wanted: str) -> bool:
+    folder = _PROC / str(pid) / "fd"
+    try:
+        return any(os.readlink(folder / name) == wanted for name in os.listdir(folder))
+    except OSError:
+        return False

@@ -1,0 +1,187 @@
+"""`python -m dsforge.rank.main TRAINER_MODULE [ARGUMENTS]`: one a rank, the parent of its trainer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from dsforge.base.canonical import dump_line
+from dsforge.base.exits import ExitCode, code_of_signal
+from dsforge.base.files import append_line
+from dsforge.base.processes import identify, signal_name
+from dsforge.rank.output import OutputPump
+from dsforge.rank.stops import Stop, StopWatch
+from dsforge.rank.trainer import Trainer
+from dsforge.rank.world import RankWorld, difference_from_plan, read_world
+from dsforge.records import environment
+from dsforge.records.run_dir import AttemptDir
+from dsforge.records.streams import ExitRecord, Heartbeat, WorldReport
+
+HEARTBEAT_SECONDS = 5.0
+GRACE_SECONDS = 3.0
+"""From SIGTERM to SIGKILL of the trainer; the launcher's own patience is 30 seconds."""
+_TICK_SECONDS = 0.2
+_LATE_STOP_SECONDS = 0.5
+_LAST_OUTPUT_SECONDS = 2.0
+
+
+def main(arguments: list[str]) -> int:
+    """Run one trainer under watch and return the rank's exit code."""
+    if not arguments:
+        return _refuse("usage: python -m dsforge.rank.main TRAINER_MODULE [ARGUMENTS]", ExitCode.USAGE)
+    lease_path = os.environ.get(environment.LEASE)
+    stops = StopWatch(Path(lease_path) if lease_path else None)
+    try:
+        world = read_world(os.environ)
+    except ValueError as error:
+        return _refuse(f"{error}; start ranks with the bundle's launch.sh", ExitCode.BEFORE_FIRST_STEP)
+    attempt = AttemptDir(Path(os.environ.get(environment.ATTEMPT_DIR) or "dsforge-run/attempt-1").absolute())
+    try:
+        attempt.path.mkdir(parents=True, exist_ok=True)
+        return _Rank(world, attempt, stops).run(arguments)
+    except OSError as error:
+        return _refuse(f"rank {world.rank}: {error}", ExitCode.ENVIRONMENT)
+
+
+def _refuse(message: str, code: int) -> int:
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"dsforge: {message}\n")
+    return code
+
+
+class _Rank:
+    """One rank's life, from its world report to its exit record."""
+
+    def __init__(self, world: RankWorld, attempt: AttemptDir, stops: StopWatch) -> None:
+        self._world = world
+        self._attempt = attempt
+        self._stops = stops
+        self._stream = attempt.rank_stream(world.node)
+        self._next_heartbeat = 0.0
+
+    def run(self, arguments: list[str]) -> int:
+        """Check the world, start the trainer, watch it; OSError when the run directory cannot be written."""
+        try:
+            different = difference_from_plan(self._world, Path(os.environ.get(environment.PLAN, "plan.json")))
+        except (OSError, ValueError) as error:
+            different = f"the plan cannot be read: {error}"
+        if different is not None:
+            code = int(ExitCode.BEFORE_FIRST_STEP)
+            self._record_exit(code, "world_mismatch", None, different)
+            return _refuse(different, code)
+        trainer = Trainer([sys.executable, "-u", "-m", *arguments], self._trainer_environment())
+        pump = OutputPump(
+            trainer.output,
+            self._attempt.log(self._world.node),
+            self._world.rank,
+            echo=environment.LEASE not in os.environ,
+        )
+        pump.start()
+        try:
+            self._report(trainer)
+            stop = self._watch(trainer)
+        except BaseException:
+            trainer.kill_all()
+            raise
+        pump.join(_LAST_OUTPUT_SECONDS)
+        return self._finish(trainer, pump, stop)
+
+    def _trainer_environment(self) -> dict[str, str]:
+        environ = dict(os.environ)
+        if visible := environ.get(environment.VISIBLE_DEVICES):
+            environ["CUDA_VISIBLE_DEVICES"] = visible
+        return environ
+
+    def _report(self, trainer: Trainer) -> None:
+        wrapper = identify(os.getpid())
+        assert wrapper is not None, "this process runs"
+        report = WorldReport(
+            time=time.time(),
+            rank=self._world.rank,
+            local_rank=self._world.local_rank,
+            world_size=self._world.world_size,
+            host=socket.gethostname(),
+            node=self._world.node,
+            pid=wrapper.pid,
+            pid_start=wrapper.start,
+            trainer_pid=trainer.identity.pid,
+            trainer_pid_start=trainer.identity.start,
+        )
+        append_line(self._stream, dump_line(report.as_dict()))
+
+    def _watch(self, trainer: Trainer) -> Stop | None:
+        while not trainer.ended.wait(_TICK_SECONDS):
+            if (stop := self._stops.reason()) is not None:
+                self._end(trainer)
+                return stop
+            self._beat()
+        if trainer.return_code in (-signal.SIGTERM, -signal.SIGINT):
+            # The deepspeed launcher signals children before parents: our own SIGTERM may be on its way.
+            deadline = time.monotonic() + _LATE_STOP_SECONDS
+            while time.monotonic() < deadline:
+                if (stop := self._stops.reason()) is not None:
+                    return stop
+                time.sleep(_TICK_SECONDS / 4)
+        return None
+
+    def _beat(self) -> None:
+        if self._world.local_rank == 0 and time.monotonic() >= self._next_heartbeat:
+            self._next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
+            beat = Heartbeat(time=time.time(), node=self._world.node, rank=self._world.rank)
+            with contextlib.suppress(OSError):  # a full disk must not end a run that still trains
+                append_line(self._stream, dump_line(beat.as_dict()))
+
+    def _end(self, trainer: Trainer) -> None:
+        trainer.send(signal.SIGTERM)
+        if not trainer.ended.wait(GRACE_SECONDS):
+            trainer.kill_all()
+            trainer.ended.wait()
+
+    def _finish(self, trainer: Trainer, pump: OutputPump, stop: Stop | None) -> int:
+        returned = trainer.return_code
+        tail = tuple(pump.tail)
+        if stop is not None:
+            code = code_of_signal(stop.signal or signal.SIGTERM)
+            self._record_exit(code, stop.cause, stop.signal, stop.message, tail)
+        elif returned < 0:
+            code = code_of_signal(-returned)
+            message = f"the trainer was ended by {signal_name(-returned)}"
+            self._record_exit(code, "signal", -returned, message, tail, trainer.end_time)
+        elif returned > 0:
+            code = returned
+            failed_at = pump.traceback_time or trainer.end_time
+            self._record_exit(code, "exception", None, f"the trainer exited with {code}", tail, failed_at)
+        else:
+            code = 0
+            self._record_exit(code, "ok", None, None, tail)
+        return code
+
+    def _record_exit(
+        self,
+        code: int,
+        cause: str,
+        signal_number: int | None,
+        message: str | None,
+        tail: tuple[str, ...] = (),
+        failed_at: float | None = None,
+    ) -> None:
+        record = ExitRecord(
+            time=time.time(),
+            rank=self._world.rank,
+            code=code,
+            cause=cause,
+            signal=signal_number,
+            message=message,
+            tail=tail,
+            failed_at=failed_at,
+        )
+        append_line(self._stream, dump_line(record.as_dict()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

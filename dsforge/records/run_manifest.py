@@ -1,0 +1,56 @@
+"""`manifest.json`: what was run, enough to say later which bytes, versions and revision made a result."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dsforge.base.canonical import dumps
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The git revision of the recipe's repository; `dirty` when tracked files differ from it."""
+
+    commit: str
+    dirty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunManifest:
+    """Written once before the ranks start. Holds names of secret variables, never a value of one."""
+
+    run_id: str
+    name: str
+    created_time: float
+    command: tuple[str, ...]
+    recipe_path: str
+    recipe_text: str
+    recipe_sha256: str
+    plan_sha256: str
+    bundle_sha256: dict[str, str]
+    versions: dict[str, str]
+    revision: Revision | None
+    host: str
+    secret_names: tuple[str, ...]
+    schema_version: int = SCHEMA_VERSION
+
+    def to_json(self) -> str:
+        """Return the text of manifest.json."""
+        return dumps(asdict(self))
+
+
+def read_run_manifest(path: Path) -> RunManifest | None:
+    """Return a run's manifest, or None when the file is missing or not one of ours."""
+    try:
+        data: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        data["revision"] = Revision(**data["revision"]) if data["revision"] else None
+        for name in ("command", "secret_names"):
+            data[name] = tuple(data[name])
+        return RunManifest(**data)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
