@@ -1,0 +1,1 @@
+"""Floor 1: data with sources: models, hardware, engines."""

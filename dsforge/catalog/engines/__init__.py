@@ -1,0 +1,1 @@
+"""Facts about engines, one file per engine and version."""

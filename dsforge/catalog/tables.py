@@ -1,0 +1,98 @@
+"""Reads the catalogue's YAML tables: models, sizes, hardware."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from dsforge.base.errors import DsforgeError
+from dsforge.base.units import parse_bytes, parse_count
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPreset:
+    """A published model shape. Unset fields take the defaults of its architecture."""
+
+    name: str
+    nominal_parameters: int
+    source: str
+    shape: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """An accelerator type. `memory_bytes` None: the machine's own memory."""
+
+    name: str
+    accelerator: str
+    memory_bytes: int | None
+    source: str
+
+
+@cache
+def _table(name: str) -> dict[str, Any]:
+    text = resources.files("dsforge.catalog").joinpath("data", f"{name}.yaml").read_text("utf-8")
+    table: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
+    return table
+
+
+@cache
+def models() -> dict[str, ModelPreset]:
+    """Return every model preset by name."""
+    presets = {}
+    for name, row in _table("models").items():
+        shape = {key: value for key, value in row.items() if key not in ("nominal", "source")}
+        presets[name] = ModelPreset(name, parse_count(row["nominal"]), row["source"], shape)
+    return presets
+
+
+@cache
+def hardware() -> dict[str, Hardware]:
+    """Return every accelerator type by name."""
+    return {
+        name: Hardware(
+            name, row["accelerator"], parse_bytes(row["memory"]) if row["memory"] else None, row["source"]
+        )
+        for name, row in _table("hardware").items()
+    }
+
+
+def sizes() -> dict[str, str]:
+    """Return the preset that each bare size stands for."""
+    return dict(_table("sizes"))
+
+
+def find_model(name: str) -> ModelPreset:
+    """Return a preset by name or size; DsforgeError DSF030 lists the nearest."""
+    key = name.strip()
+    by_size = {size.lower(): preset for size, preset in sizes().items()}
+    known = models()
+    if key.lower() in by_size:
+        return known[by_size[key.lower()]]
+    if key.lower() in known:
+        return known[key.lower()]
+    raise DsforgeError(
+        "DSF030", f"unknown model `{name}`", hint=_hint(key, [*known, *sizes()], "presets list")
+    )
+
+
+def find_hardware(name: str) -> Hardware:
+    """Return an accelerator type by name; DsforgeError DSF031 lists the nearest."""
+    known = hardware()
+    if name.strip().lower() in known:
+        return known[name.strip().lower()]
+    raise DsforgeError("DSF031", f"unknown gpu `{name}`", hint=_hint(name, known, "presets list"))
+
+
+def _hint(wrong: str, known: Iterable[str], command: str) -> str:
+    names = list(known)
+    close = difflib.get_close_matches(wrong.lower(), names, n=1, cutoff=0.4)
+    if not close:
+        close = [name for name in names if name.startswith(wrong.lower())][:1]
+    return f"did you mean `{close[0]}`?" if close else f"`dsforge {command}` lists what is known"

@@ -1,0 +1,1 @@
+"""Floor 2: who holds what; parameter arithmetic, ranks, stages, batch. Pure."""

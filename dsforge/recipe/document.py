@@ -1,0 +1,172 @@
+"""A YAML file as plain data plus the place of every key; nothing in it is ever executed."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq, TaggedScalar
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from dsforge.base.errors import DsforgeError, Place
+
+KeyPath = tuple[str | int, ...]
+_MAX_BYTES = 1 << 20
+_MAX_NODES = 20_000
+_MAX_DEPTH = 40
+
+
+@dataclass(slots=True)
+class Document:
+    """Plain data and, for each key path, where its key stands."""
+
+    data: dict[str, Any]
+    places: dict[KeyPath, Place] = field(default_factory=dict)
+
+    def place(self, path: KeyPath) -> Place:
+        """Return the place of the nearest enclosing key that has one."""
+        for length in range(len(path), -1, -1):
+            if path[:length] in self.places:
+                return self.places[path[:length]]
+        return Place()
+
+
+def read_text(path: Path) -> str:
+    """Return a recipe's text; DsforgeError DSF001 when it cannot be read."""
+    place = Place(file=str(path))
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise DsforgeError(
+            "DSF001", "no such file", place, "`dsforge init > recipe.yaml` writes one"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DsforgeError(
+            "DSF001", f"cannot be read: {reason}", place, "name a readable recipe file"
+        ) from None
+    if len(raw) > _MAX_BYTES:
+        raise DsforgeError(
+            "DSF001", "is larger than 1 MiB", place, "name a recipe file, not a log or data file"
+        )
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DsforgeError(
+            "DSF001", f"is not UTF-8 text (byte {error.start})", place, "save the recipe as UTF-8"
+        ) from None
+
+
+def parse(text: str, file: str) -> Document:
+    """Return the document of a YAML text; DsforgeError DSF002 for bad YAML, DSF003 for duplicate keys."""
+    yaml = YAML(typ="rt", pure=True)
+    yaml.allow_duplicate_keys = False
+    try:
+        tree = yaml.load(io.StringIO(text))
+        walker = _Walker(file)
+        data = walker.plain(tree, (), 0)
+    except DsforgeError:
+        raise
+    except MarkedYAMLError as error:
+        raise _marked(error, file) from None
+    except RecursionError:
+        raise DsforgeError("DSF002", "nested too deeply", Place(file=file), "flatten the recipe") from None
+    except (YAMLError, ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
+        first_line = str(error).strip().split("\n", maxsplit=1)[0]
+        raise DsforgeError(
+            "DSF002", f"not valid YAML: {first_line}", Place(file=file), "correct the YAML syntax"
+        ) from None
+    if not isinstance(data, dict):
+        hint = "a recipe is a mapping that starts with `version: 1`; see `dsforge init`"
+        raise DsforgeError(
+            "DSF002", "is not a mapping of keys to values", Place(file=file, line=1, column=1), hint
+        )
+    return Document(data, walker.places)
+
+
+def _marked(error: MarkedYAMLError, file: str) -> DsforgeError:
+    mark = error.problem_mark or error.context_mark
+    place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
+    if type(error).__name__ == "DuplicateKeyError":
+        words = (error.problem or "").split('"')
+        key = words[1] if len(words) > 1 else "a key"
+        return DsforgeError("DSF003", f"key `{key}` stands twice", place, "keep one of the two")
+    problem = " ".join(filter(None, [error.context, error.problem]))
+    return DsforgeError("DSF002", f"not valid YAML: {problem}", place, "correct the YAML syntax")
+
+
+class _Walker:
+    """Turns ruamel's tree into plain data, bounded in size and depth, and notes places."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.places: dict[KeyPath, Place] = {(): Place(file, 1, 1)}
+        self.nodes = 0
+
+    def fail(self, message: str, path: KeyPath, hint: str) -> DsforgeError:
+        place = next(self.places[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.places)
+        return DsforgeError("DSF002", message, place, hint)
+
+    def plain(self, node: Any, path: KeyPath, depth: int) -> Any:
+        self.nodes += 1
+        if self.nodes > _MAX_NODES or depth > _MAX_DEPTH:
+            raise self.fail("is too large once aliases are expanded", path, "write the values out")
+        tag = getattr(getattr(node, "tag", None), "value", None)
+        if isinstance(node, TaggedScalar) or (
+            tag and str(tag).startswith("!") and "yaml.org" not in str(tag)
+        ):
+            raise self.fail(f"YAML tag `{tag}` is not allowed", path, "write a plain value")
+        if isinstance(node, CommentedMap):
+            return self._mapping(node, path, depth)
+        if isinstance(node, CommentedSeq | list):
+            out = []
+            for index, item in enumerate(node):
+                if isinstance(node, CommentedSeq):
+                    line, column = node.lc.item(index)
+                    self.places[(*path, index)] = Place(self.file, line + 1, column + 1)
+                out.append(self.plain(item, (*path, index), depth + 1))
+            return out
+        return self._scalar(node, path)
+
+    def _mapping(self, node: CommentedMap, path: KeyPath, depth: int) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key in node:
+            if key in (node.lc.data or {}):
+                line, column = node.lc.key(key)
+                place = Place(self.file, line + 1, column + 1)
+            else:
+                place = self.places[path]  # a key that came in by a merge (`<<`)
+            if not isinstance(key, str):
+                raise DsforgeError("DSF002", f"key `{key}` is not text", place, "put quotes around it")
+            self.places[(*path, str(key))] = place
+            out[str(key)] = self.plain(node[key], (*path, str(key)), depth + 1)
+        return out
+
+    def _scalar(self, node: Any, path: KeyPath) -> Any:
+        if node is None or isinstance(node, bool):
+            return node
+        if type(node).__name__ == "ScalarBoolean":
+            return bool(node)
+        for kind in (int, float, str):
+            if isinstance(node, kind):
+                return kind(node)
+        raise self.fail(f"value `{node}` is neither number nor text", path, "put quotes around it")
+
+
+def parse_value(text: str, origin: str) -> Any:
+    """Return the plain value of a YAML scalar or flow collection, as in `key=value` arguments."""
+    yaml = YAML(typ="rt", pure=True)
+    yaml.allow_duplicate_keys = False
+    try:
+        return _Walker(origin).plain(yaml.load(io.StringIO(text)), (), 0)
+    except DsforgeError:
+        raise
+    except (YAMLError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
+        line = str(error).strip().split("\n", maxsplit=1)[0]
+        raise DsforgeError(
+            "DSF002", f"not a YAML value: {line}", Place(file=origin), "quote the value for YAML"
+        ) from None

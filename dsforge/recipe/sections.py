@@ -1,0 +1,201 @@
+"""The sections of a recipe. Every field is either honoured or refused by a rule, never ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dsforge.recipe.quantities import (
+    Count,
+    Degree,
+    EnvName,
+    EnvValue,
+    Flag,
+    Name,
+    NonNegative,
+    NotBoolean,
+    PathText,
+    Positive,
+    PositiveCount,
+    Ratio,
+    Seconds,
+)
+
+
+class Section(BaseModel):
+    """Base of all sections: immutable, strict about keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=True)
+
+
+class ShapeSection(Section):
+    """A model's shape written out instead of named."""
+
+    arch: Literal["gpt", "llama"] = Field(
+        description="gpt: learned positions, LayerNorm, GELU, biases. llama: RoPE, RMSNorm, SwiGLU, no biases."
+    )
+    layers: Annotated[PositiveCount, Field(le=10_000)] = Field(description="Transformer layers.")
+    hidden: Annotated[PositiveCount, Field(le=10**7)] = Field(description="Width of the residual stream.")
+    heads: Annotated[PositiveCount, Field(le=10**6)] = Field(description="Attention (query) heads.")
+    kv_heads: PositiveCount | None = Field(
+        default=None, description="Key-value heads (grouped-query attention); default: heads."
+    )
+    head_dim: PositiveCount | None = Field(
+        default=None, description="A head's width; default: hidden / heads."
+    )
+    ffn_hidden: PositiveCount | None = Field(
+        default=None,
+        description="Width of the feed-forward layer; default: 4 x hidden for gpt, "
+        "8/3 x hidden rounded up to a multiple of 256 for llama.",
+    )
+    vocab: Annotated[PositiveCount, Field(le=10**9)] = Field(description="Vocabulary size, before padding.")
+    tied: Flag | None = Field(
+        default=None,
+        description="Head shares the embedding's weight; default: true for gpt, false for llama.",
+    )
+    max_positions: PositiveCount | None = Field(
+        default=None, description="Learned positions (gpt); default: batch.seq_len."
+    )
+    rope_theta: Positive | None = Field(default=None, description="RoPE base (llama); default: 10000.")
+    norm_eps: Positive | None = Field(default=None, description="Default: 1e-5.")
+
+
+class ClusterSection(Section):
+    """The machines."""
+
+    nodes: Degree = Field(default=1, description="Hosts.")
+    gpus_per_node: Degree = Field(description="Ranks a host: one a GPU, or processes when gpu is cpu.")
+    gpu: Name = Field(description="A name from the hardware catalogue, or cpu.")
+    hostfile: PathText | None = Field(
+        default=None, description="Hosts and slots in deepspeed's format; needed to render for several hosts."
+    )
+
+
+class ParallelSection(Section):
+    """The layout: tensor x pipeline x data parallelism, and ZeRO."""
+
+    tp: Degree = Field(default=1, description="Tensor-parallel degree.")
+    pp: Degree = Field(default=1, description="Pipeline stages.")
+    vp: Degree = Field(default=1, description="Virtual stages a rank (interleaved schedule).")
+    cp: Degree = Field(default=1, description="Context-parallel degree.")
+    ep: Degree = Field(default=1, description="Expert-parallel degree.")
+    dp: Degree | Literal["auto"] = Field(
+        default="auto", description="Replicas; auto: what the cluster leaves."
+    )
+    zero: Annotated[Literal[0, 1, 2, 3, "auto"], NotBoolean] = Field(
+        default="auto", description="ZeRO stage; auto: 1 with a pipeline, else the lowest whose states fit."
+    )
+    schedule: Literal["gpipe", "1f1b", "interleaved"] = Field(
+        default="1f1b", description="Pipeline schedule."
+    )
+    partition: Literal["uniform", "parameters"] = Field(
+        default="parameters",
+        description="How layers are dealt to stages: equal numbers, or equal parameters.",
+    )
+    sequence_parallel: Flag = Field(default=False, description="Split norm activations over the TP ranks.")
+
+
+class OffloadSection(Section):
+    """Where states live besides the GPU."""
+
+    optimizer: Literal["none", "cpu", "nvme"] = Field(default="none", description="Optimizer states.")
+    parameters: Literal["none", "cpu", "nvme"] = Field(default="none", description="Parameters (ZeRO-3).")
+    path: PathText | None = Field(default=None, description="Folder on the NVMe disk.")
+
+
+class BatchSection(Section):
+    """The batch: global = micro x accumulation steps x DP, solved exactly."""
+
+    global_size: PositiveCount = Field(alias="global", description="Samples an optimizer step.")
+    micro: PositiveCount | Literal["auto"] = Field(
+        default="auto", description="Samples a replica holds at once; auto: 1."
+    )
+    seq_len: Annotated[PositiveCount, Field(le=10**8)] = Field(description="Tokens a sample.")
+
+
+class TrainSection(Section):
+    """Length, precision and memory levers."""
+
+    steps: PositiveCount | None = Field(
+        default=None, description="Optimizer steps; default: 100 when tokens is not given either."
+    )
+    tokens: PositiveCount | None = Field(
+        default=None, description="Tokens to train on, instead of steps; rounded up to whole steps."
+    )
+    eval_every: Count = Field(default=0, description="Steps between validations; 0: none.")
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        default="bf16", description="Precision of weights and math."
+    )
+    recompute: Literal["none", "selective", "full"] = Field(
+        default="none", description="Activations computed again in the backward pass instead of kept."
+    )
+    seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = Field(
+        default=1234, description="Seed of weights and data order."
+    )
+
+
+class OptimizerSection(Section):
+    """AdamW and its learning rate."""
+
+    type: Literal["adamw"] = Field(default="adamw", description="The optimizer.")
+    lr: Positive = Field(default=3.0e-4, description="Peak learning rate.")
+    min_lr: NonNegative = Field(default=0.0, description="Learning rate that the decay ends at.")
+    lr_schedule: Literal["cosine", "linear", "constant"] = Field(
+        default="cosine", description="Decay after warm-up."
+    )
+    warmup_steps: Count = Field(default=0, description="Steps of linear warm-up.")
+    weight_decay: NonNegative = Field(default=0.1, description="Not applied to biases and norms.")
+    betas: tuple[Ratio, Ratio] = Field(default=(0.9, 0.95), description="Decay of the two moments.")
+    eps: Positive = Field(default=1.0e-8, description="Added to the denominator.")
+    grad_clip: NonNegative = Field(default=1.0, description="Largest global gradient norm; 0: no clipping.")
+
+
+class DataSection(Section):
+    """What is trained on; a recipe without this section uses the built-in corpus."""
+
+    train: Annotated[tuple[tuple[Positive, PathText], ...], Field(min_length=1)] = Field(
+        description="Weight and prefix of each .bin/.idx pair."
+    )
+    valid: tuple[tuple[Positive, PathText], ...] | None = Field(default=None, description="Validation sets.")
+    tokenizer: PathText | None = Field(default=None, description="The tokenizer.json the data was made with.")
+    workers: Annotated[Count, Field(le=1024)] = Field(default=2, description="Loader workers a rank.")
+
+
+class CheckpointSection(Section):
+    """When and where states are saved."""
+
+    dir: PathText | None = Field(default=None, description="Default: inside the run directory.")
+    every_steps: Count = Field(default=0, description="Steps between saves; 0: only at the end.")
+    keep: Count = Field(default=3, description="Newest checkpoints kept; 0: all.")
+    resume: PathText = Field(
+        default="auto", description="auto: newest whole checkpoint if any; never; or a checkpoint's path."
+    )
+
+
+class LaunchSection(Section):
+    """How ranks are started and watched."""
+
+    launcher: Literal[
+        "auto", "local", "ssh", "pdsh", "openmpi", "mpich", "slurm", "torchrun", "kubernetes", "pbs"
+    ] = Field(default="auto", description="The program that starts the ranks.")
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="Variables set on every rank.")
+    env_from: tuple[EnvName, ...] = Field(
+        default=(), description="Names of secrets passed from the caller's environment, never written."
+    )
+    restarts: Annotated[Count, Field(le=1000)] = Field(
+        default=0, description="New attempts after a killed rank."
+    )
+    watchdog: Seconds = Field(
+        default=900.0, description="Longest silence before a run is called hung; 0: off."
+    )
+    rendezvous_timeout: Seconds = Field(default=300.0, description="For all ranks to meet.")
+    collective_timeout: Seconds = Field(default=600.0, description="For one collective operation.")
+
+
+class MonitorSection(Section):
+    """Sinks for metrics besides `metrics.jsonl`."""
+
+    tensorboard: Flag = Field(default=False, description="Event files in the run directory.")
+    wandb: Flag = Field(default=False, description="Weights & Biases.")
+    prometheus: Flag = Field(default=False, description="OpenMetrics text file.")

@@ -1,0 +1,102 @@
+"""The nearest legal key for a wrong one: spelling first, then words of other tools."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from dsforge.recipe.document import KeyPath
+from dsforge.recipe.model import Recipe
+
+_SYNONYMS = {
+    "tensor_parallel": "parallel.tp",
+    "tensor_model_parallel_size": "parallel.tp",
+    "model_parallel_size": "parallel.tp",
+    "pipeline_parallel": "parallel.pp",
+    "pipeline_model_parallel_size": "parallel.pp",
+    "pipe_parallel_size": "parallel.pp",
+    "data_parallel": "parallel.dp",
+    "zero_stage": "parallel.zero",
+    "zero_optimization": "parallel.zero",
+    "stage": "parallel.zero",
+    "micro_batch": "batch.micro",
+    "micro_batch_size": "batch.micro",
+    "train_micro_batch_size_per_gpu": "batch.micro",
+    "global_batch": "batch.global",
+    "global_batch_size": "batch.global",
+    "train_batch_size": "batch.global",
+    "gradient_accumulation_steps": "batch.micro",
+    "seq_length": "batch.seq_len",
+    "sequence_length": "batch.seq_len",
+    "gpus": "cluster.gpus_per_node",
+    "learning_rate": "optimizer.lr",
+    "gradient_clipping": "optimizer.grad_clip",
+    "clip_grad": "optimizer.grad_clip",
+    "activation_checkpointing": "train.recompute",
+    "bf16": "train.precision",
+    "fp16": "train.precision",
+    "train_iters": "train.steps",
+    "max_steps": "train.steps",
+    "save_interval": "checkpoint.every_steps",
+    "num_layers": "model.layers",
+    "hidden_size": "model.hidden",
+    "num_attention_heads": "model.heads",
+    "vocab_size": "model.vocab",
+}
+
+
+def section_of(annotation: Any) -> type[BaseModel] | None:
+    """Return the section class inside an annotation, through unions and Annotated."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in get_args(annotation):
+        found = section_of(inner)
+        if found:
+            return found
+    return None
+
+
+def keys_of(section: type[BaseModel]) -> dict[str, Any]:
+    """Return the keys a section takes, as written in YAML, with their annotations."""
+    return {field.alias or name: field.annotation for name, field in section.model_fields.items()}
+
+
+def walk(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yield every dotted key of the recipe."""
+    for key, annotation in keys_of(section).items():
+        yield prefix + key
+        inner = section_of(annotation)
+        if inner:
+            yield from walk(inner, f"{prefix}{key}.")
+
+
+def _section_at(path: KeyPath) -> type[BaseModel] | None:
+    section: type[BaseModel] | None = Recipe
+    for key in path:
+        if section is None:
+            return None
+        section = section_of(keys_of(section).get(str(key)))
+    return section
+
+
+def nearest(path: KeyPath) -> str | None:
+    """Return the dotted legal key that a wrong key path most likely meant."""
+    wrong = str(path[-1])
+    parent = ".".join(str(part) for part in path[:-1])
+    section = _section_at(path[:-1])
+    siblings = list(keys_of(section)) if section else []
+    folded = wrong.lower().replace("-", "_")
+    if folded in _SYNONYMS and _SYNONYMS[folded].rsplit(".", 1)[-1] != wrong:
+        return _SYNONYMS[folded]
+    close = difflib.get_close_matches(folded, siblings, n=1, cutoff=0.6)
+    if close:
+        return f"{parent}.{close[0]}" if parent else close[0]
+    elsewhere = {dotted.rsplit(".", 1)[-1]: dotted for dotted in reversed(list(walk(Recipe)))}
+    close = difflib.get_close_matches(folded, list(elsewhere), n=1, cutoff=0.7)
+    if close:
+        return elsewhere[close[0]]
+    close = difflib.get_close_matches(folded, list(_SYNONYMS), n=1, cutoff=0.8)
+    return _SYNONYMS[close[0]] if close else None

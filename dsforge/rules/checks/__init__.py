@@ -1,0 +1,1 @@
+"""One file a rule: it defines `RULE`. Adding a file here adds the rule."""

@@ -1,0 +1,31 @@
+"""DSF106: feed-forward width divides by TP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dsforge.base.errors import Fix, Severity
+from dsforge.rules.facts import Facts
+from dsforge.rules.registry import Found, Rule
+
+
+def _check(facts: Facts) -> Iterator[Found]:
+    ffn, tp = facts.shape.ffn_hidden, facts.recipe.parallel.tp
+    if ffn % tp:
+        legal = [degree for degree in range(1, tp) if ffn % degree == 0]
+        yield Found(
+            f"ffn_hidden {ffn} cannot be split over TP {tp}",
+            "parallel.tp",
+            f"make ffn_hidden a multiple of {tp}, or TP one of {', '.join(map(str, legal[-4:]))}",
+            Fix("parallel.tp", legal[-1]),
+        )
+
+
+RULE = Rule(
+    code="DSF106",
+    name="ffn-tp",
+    severity=Severity.ERROR,
+    summary="feed-forward width divides by TP",
+    why="The feed-forward layer is split by columns, then rows; shards must be equal.",
+    check=_check,
+)

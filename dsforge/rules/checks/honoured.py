@@ -1,0 +1,48 @@
+"""DSF140: the trainer honours every key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dsforge.base.errors import Fix, Severity
+from dsforge.rules.facts import Facts
+from dsforge.rules.registry import Found, Rule
+
+
+def _check(facts: Facts) -> Iterator[Found]:
+    for key, honoured in facts.capabilities.honours.items():
+        value: Any = facts.recipe
+        for part in key.split("."):
+            value = getattr(value, part, None)
+        if value not in honoured.values:
+            wanted = honoured.values[0]
+            legal = " or ".join(f"`{_yaml(item)}`" for item in honoured.values)
+            yield Found(
+                f"`{key}: {_yaml(value)}` cannot be honoured: {honoured.why}",
+                key,
+                f"set {key} to {legal}",
+                Fix(key, wanted),
+            )
+    data = facts.recipe.data
+    if data is not None and len(data.train) > facts.capabilities.max_data_sets:
+        yield Found(
+            f"{len(data.train)} data sets cannot be blended by this build",
+            "data.train",
+            f"name {facts.capabilities.max_data_sets}",
+        )
+
+
+def _yaml(value: Any) -> str:
+    words = {None: "null", True: "true", False: "false"}
+    return words[value] if value is None or isinstance(value, bool) else str(value)
+
+
+RULE = Rule(
+    code="DSF140",
+    name="honoured",
+    severity=Severity.ERROR,
+    summary="the trainer honours every key",
+    why="A key that the trainer does not read would be ignored without a word.",
+    check=_check,
+)

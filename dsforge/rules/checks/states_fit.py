@@ -1,0 +1,36 @@
+"""DSF160: model states fit the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dsforge.base.errors import Severity
+from dsforge.base.units import format_bytes
+from dsforge.rules.facts import Facts
+from dsforge.rules.registry import Found, Rule
+
+
+def _check(facts: Facts) -> Iterator[Found]:
+    room, need = facts.hardware.memory_bytes, facts.worst_state_bytes
+    if room is not None and need is not None and need > room:
+        parallel = facts.recipe.parallel
+        levers = "more PP or TP" if parallel.pp > 1 else "a higher ZeRO stage, more TP or PP"
+        yield Found(
+            f"the fullest rank needs {format_bytes(need)} for model states, a {facts.hardware.name} has "
+            f"{format_bytes(room)}",
+            "cluster.gpu",
+            f"{levers}, or more GPUs",
+        )
+
+
+RULE = Rule(
+    code="DSF160",
+    name="states-fit",
+    severity=Severity.ERROR,
+    summary="model states fit the GPU",
+    why=(
+        "Parameters, gradients and optimizer states alone exceed the memory: out of memory before "
+        "the first step."
+    ),
+    check=_check,
+)

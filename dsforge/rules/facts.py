@@ -1,0 +1,41 @@
+"""What rules look at: the recipe and everything derived from it so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dsforge.catalog.engines.capabilities import Capabilities
+from dsforge.catalog.tables import Hardware
+from dsforge.layout.shape import Shape
+from dsforge.recipe.model import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A recipe with its model, hardware and resolved degrees.
+
+    `dp`, `zero` and `accumulation_steps` are None where another rule's fault keeps them from being known.
+    """
+
+    recipe: Recipe
+    shape: Shape
+    hardware: Hardware
+    capabilities: Capabilities
+    dp: int | None
+    zero: int | None
+    micro: int | None
+    accumulation_steps: int | None
+    steps: int | None
+    worst_state_bytes: int | None
+    """Model states of the fullest rank, in bytes."""
+
+    @property
+    def devices(self) -> int:
+        """Ranks the cluster has room for."""
+        return self.recipe.cluster.nodes * self.recipe.cluster.gpus_per_node
+
+    @property
+    def model_parallel(self) -> int:
+        """Ranks that hold one replica: TP x PP x CP."""
+        parallel = self.recipe.parallel
+        return parallel.tp * parallel.pp * parallel.cp
