@@ -1,0 +1,53 @@
+"""The micro-batches of one replica, read ahead by a thread where the plan asks for workers."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+
+import numpy
+import torch
+
+from dsforge.plan.types import Plan
+from dsforge.train.reader import IndexedCorpus, batch_ids
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def micro_batches(corpus: IndexedCorpus, plan: Plan, replica: int, first_step: int) -> Iterator[Batch]:
+    """Yield (tokens, labels), each [micro, seq_len], from `first_step` (counted from 0) to the last."""
+    batch = plan.batch
+    for step in range(first_step, plan.train.steps):
+        for micro in range(batch.accumulation_steps):
+            ids = batch_ids(step, micro, batch.global_size, plan.layout.dp, replica, batch.micro)
+            samples = torch.from_numpy(numpy.stack([corpus.sample(sample_id) for sample_id in ids]))
+            yield samples[:, :-1].contiguous(), samples[:, 1:].contiguous()
+
+
+def read_ahead(batches: Iterator[Batch], depth: int) -> Iterator[Batch]:
+    """Yield the same batches, up to `depth` of them prepared by a thread; its error is raised here."""
+    if depth == 0:
+        yield from batches
+        return
+    ready: queue.Queue[Batch | BaseException | None] = queue.Queue(depth)
+
+    def work() -> None:
+        try:
+            for batch in batches:
+                ready.put(batch)
+            ready.put(None)
+        except BaseException as error:  # noqa: BLE001 - handed to the reader of the queue, who raises it
+            ready.put(error)
+
+    threading.Thread(target=work, name="dsforge-data", daemon=True).start()
+    while (item := ready.get()) is not None:
+        if isinstance(item, BaseException):
+            raise item
+        yield item
+
+
+def to_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
+    """Yield the batches on a device."""
+    for tokens, labels in batches:
+        yield tokens.to(device, non_blocking=True), labels.to(device, non_blocking=True)

@@ -1,0 +1,109 @@
+"""What a rank is told when it starts: the launcher's variables, the plan and the run's folders."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.exits import ExitCode
+from dsforge.plan.types import Plan
+from dsforge.records import environment
+from dsforge.records.run_dir import AttemptDir
+
+
+@dataclass(frozen=True, slots=True)
+class RankContext:
+    """One rank's place in the world and everything it reads before the engines are imported."""
+
+    plan: Plan
+    ds_config: dict[str, Any]
+    rank: int
+    local_rank: int
+    world_size: int
+    attempt: AttemptDir
+    checkpoint_dir: Path
+    corpus_prefix: Path
+    dump_dir: Path | None
+
+
+def _required(variables: Mapping[str, str], name: str) -> str:
+    value = variables.get(name, "")
+    if not value:
+        raise DsforgeError(
+            "T001",
+            f"the environment variable {name} is not set",
+            hint="start the ranks with `dsforge launch`; the rendered bundle sets every variable",
+            exit_code=ExitCode.ENVIRONMENT,
+        )
+    return value
+
+
+def _required_int(variables: Mapping[str, str], name: str) -> int:
+    text = _required(variables, name)
+    if not text.isdecimal():
+        raise DsforgeError(
+            "T001", f"{name}={text!r} is not a whole number", exit_code=ExitCode.ENVIRONMENT
+        )
+    return int(text)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise DsforgeError(
+            "T002",
+            f"cannot be read: {error.strerror}",
+            Place(file=str(path)),
+            "the bundle must lie on a file system that every node sees",
+            ExitCode.ENVIRONMENT,
+        ) from error
+    except ValueError as error:
+        raise DsforgeError(
+            "T002", f"is not JSON: {error}", Place(file=str(path)), "render the bundle again"
+        ) from error
+
+
+def read_plan(path: Path) -> Plan:
+    """Return the plan in a file; DsforgeError when it is missing or of another version."""
+    try:
+        return Plan.model_validate(_read_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise DsforgeError(
+            "T003", f"{key}: {first['msg']}", Place(file=str(path)), "plan and render with this version"
+        ) from error
+
+
+def read_context(variables: Mapping[str, str] = os.environ) -> RankContext:
+    """Return what the environment tells a rank; DsforgeError names the variable that is missing."""
+    rank = _required_int(variables, "RANK")
+    world_size = _required_int(variables, "WORLD_SIZE")
+    local_rank = _required_int(variables, "LOCAL_RANK")
+    _required(variables, "MASTER_ADDR")
+    _required_int(variables, "MASTER_PORT")
+    plan = read_plan(Path(_required(variables, environment.PLAN)))
+    if plan.data.prefix is None:
+        corpus = Path(_required(variables, environment.CORPUS))
+    else:
+        corpus = Path(_required(variables, environment.ROOT)) / plan.data.prefix
+    dump = variables.get(environment.DUMP_PARAMETERS)
+    return RankContext(
+        plan=plan,
+        ds_config=_read_json(Path(_required(variables, environment.DS_CONFIG))),
+        rank=rank,
+        local_rank=local_rank,
+        world_size=world_size,
+        attempt=AttemptDir(Path(_required(variables, environment.ATTEMPT_DIR))),
+        checkpoint_dir=Path(_required(variables, environment.CHECKPOINT_DIR)),
+        corpus_prefix=corpus,
+        dump_dir=Path(dump) if dump else None,
+    )

@@ -1,0 +1,121 @@
+"""The two DeepSpeed engines behind one step: pipeline (PP > 1) and plain module (PP = 1)."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from dsforge.plan.types import Plan
+from dsforge.train.batches import Batch
+from dsforge.train.world import Groups
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """Of one optimizer step: mean loss over the global batch, gradient norm before clipping."""
+
+    loss: float
+    grad_norm: float
+
+
+def parameter_groups(parameters: Mapping[str, nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+    """Return two groups: matrices, which decay, and one-dimensional biases and norms, which do not."""
+    ordered = list(parameters.values())
+    return [
+        {"params": [p for p in ordered if p.dim() > 1], "weight_decay": weight_decay},
+        {"params": [p for p in ordered if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+
+
+class Engine:
+    """A DeepSpeed engine that takes whole optimizer steps; every rank must call each method."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        parameters: Mapping[str, nn.Parameter],
+        plan: Plan,
+        ds_config: dict[str, Any],
+        groups: Groups,
+    ) -> None:
+        import deepspeed
+        from deepspeed.runtime.pipe.topology import PipelineParallelGrid
+
+        self.plan = plan
+        self.parameters = parameters
+        self.pipeline = plan.layout.engine == "pipeline"
+        with contextlib.redirect_stdout(sys.stderr):
+            grid = None if self.pipeline else PipelineParallelGrid(topology=groups.topology)
+            self.deepspeed, *_ = deepspeed.initialize(
+                model=module,
+                model_parameters=parameter_groups(parameters, plan.optimizer.weight_decay),
+                config=copy.deepcopy(ds_config),
+                mpu=grid,
+                dist_init_required=False,
+            )
+        self.grid = module.mpu() if self.pipeline else grid
+        self._own_norm: float | None = None
+        if plan.layout.zero == 0 and plan.train.precision == "fp32":
+            self._measure_norm_before_clipping()
+
+    @property
+    def optimizer_name(self) -> str:
+        """The class that updates the weights."""
+        basic = self.deepspeed.basic_optimizer
+        return f"{type(basic).__module__}.{type(basic).__name__}"
+
+    def _measure_norm_before_clipping(self) -> None:
+        # Here the engine clips without keeping the norm, and on a pipeline clips by a wrong one.
+        take_step = self.deepspeed._take_model_step
+
+        def measured(*arguments: Any, **options: Any) -> Any:
+            self._own_norm = self._gradient_norm()
+            return take_step(*arguments, **options)
+
+        self.deepspeed._take_model_step = measured
+
+    @torch.no_grad()
+    def _gradient_norm(self) -> float:
+        first_shard = self.grid.get_slice_parallel_rank() == 0
+        total = torch.zeros((), dtype=torch.float64, device=self.deepspeed.device)
+        for parameter in self.parameters.values():
+            cut = getattr(parameter, "tensor_model_parallel", False)
+            tied_copy = getattr(parameter, "ds_pipe_replicated", False)
+            if parameter.grad is not None and (cut or first_shard) and not tied_copy:
+                total += parameter.grad.double().square().sum()
+        dist.all_reduce(total, group=self.grid.get_model_parallel_group())
+        return math.sqrt(total.item())
+
+    def step(self, batches: Iterator[Batch], learning_rate: float) -> StepResult:
+        """Train on the next global batch at a learning rate."""
+        for group in self.deepspeed.optimizer.param_groups:
+            group["lr"] = learning_rate
+        loss = self._pipeline_step(batches) if self.pipeline else self._module_step(batches)
+        norm = self._own_norm if self._own_norm is not None else self.deepspeed.get_global_grad_norm()
+        assert norm is not None, "the engine reports no gradient norm"
+        return StepResult(loss=loss, grad_norm=float(norm))
+
+    def _pipeline_step(self, batches: Iterator[Batch]) -> float:
+        return float(self.deepspeed.train_batch(batches).item())
+
+    def _module_step(self, batches: Iterator[Batch]) -> float:
+        count = self.plan.batch.accumulation_steps
+        total = torch.zeros((), device=self.deepspeed.device)
+        for _ in range(count):
+            tokens, labels = next(batches)
+            loss = self.deepspeed(tokens, labels)
+            total += loss.detach()
+            self.deepspeed.backward(loss)
+            self.deepspeed.step()
+        total /= count
+        dist.all_reduce(total, group=self.grid.get_data_parallel_group())
+        return float((total / self.plan.layout.dp).item())

@@ -1,0 +1,125 @@
+"""Puts a model's pieces together: in stages for the pipeline engine, in one module for the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
+from torch import nn
+
+from dsforge.plan.types import Layout, Plan
+from dsforge.train.layers import (
+    FinalNorm,
+    Head,
+    Layer,
+    PositionEmbedding,
+    WordEmbedding,
+    transformer_config,
+)
+from dsforge.train.loss import Loss
+from dsforge.train.parameters import ParameterSpec
+from dsforge.train.world import Groups
+
+
+def _tied_head(embedding: WordEmbedding, hidden: torch.Tensor) -> torch.Tensor:
+    return embedding.logits(hidden)
+
+
+def piece_specs(plan: Plan, groups: Groups) -> list[LayerSpec]:
+    """Return how to build each piece of the model, in the order that they run."""
+    model = plan.model
+    config = transformer_config(model, plan.layout.tp)
+    word = (model, config, groups.tensor)
+    recompute = plan.train.recompute == "full"
+    pieces: list[LayerSpec] = []
+    if model.tied:
+        pieces.append(TiedLayerSpec("embedding", WordEmbedding, *word, tied_weight_attr="table.weight"))
+    else:
+        pieces.append(LayerSpec(WordEmbedding, *word))
+    if model.position == "learned":
+        pieces.append(LayerSpec(PositionEmbedding, model))
+    for index in range(model.layers):
+        pieces.append(LayerSpec(Layer, model, config, groups.tensor, groups.alone, index, recompute))
+    pieces.append(LayerSpec(FinalNorm, model, config))
+    if model.tied:
+        head = TiedLayerSpec(
+            "embedding", WordEmbedding, *word, forward_fn=_tied_head, tied_weight_attr="table.weight"
+        )
+    else:
+        head = LayerSpec(Head, model, config, groups.tensor)
+    return [*pieces, head]
+
+
+def stage_bounds(layout: Layout, pieces: int, before_layers: int) -> list[int]:
+    """Return the first piece of every stage, and the number of pieces last.
+
+    `before_layers` pieces stand before the first layer: the embeddings, which are on stage 0.
+    """
+    bounds = [0]
+    bounds += [before_layers + stage.first_layer for stage in layout.stages[1:]]
+    return [*bounds, pieces]
+
+
+class StagedModel(PipelineModule):
+    """A pipeline module whose stages are the plan's, not a guess of the engine."""
+
+    def __init__(self, bounds: list[int], pieces: list[LayerSpec], **options: Any) -> None:
+        self.bounds = bounds
+        super().__init__(pieces, **options)
+
+    def _partition_layers(self, method: str = "uniform") -> None:
+        self.parts = self.bounds
+        stage = self._topo.get_coord(self.global_rank).pipe
+        self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])
+
+
+class WholeModel(nn.Module):
+    """All pieces on one rank of the pipeline; `forward` gives the loss of a micro-batch."""
+
+    def __init__(self, pieces: list[LayerSpec], loss: Loss) -> None:
+        super().__init__()
+        tied = isinstance(pieces[-1], TiedLayerSpec)
+        self.pieces = nn.ModuleList(piece.build() for piece in (pieces[:-1] if tied else pieces))
+        self.tied = tied
+        self.loss = loss
+
+    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss of tokens and labels [b, s]."""
+        value = tokens
+        for piece in self.pieces:
+            value = piece(value)
+        if self.tied:
+            value = self.pieces[0].logits(value)
+        return self.loss(value, labels)
+
+
+def build(plan: Plan, groups: Groups, loss: Loss) -> nn.Module:
+    """Return this rank's part of the model for the engine that the plan names."""
+    pieces = piece_specs(plan, groups)
+    if plan.layout.engine == "module":
+        return WholeModel(pieces, loss)
+    before = 2 if plan.model.position == "learned" else 1
+    bounds = stage_bounds(plan.layout, len(pieces), before)
+    return StagedModel(bounds, pieces, topology=groups.topology, loss_fn=loss)
+
+
+def global_parameters(module: nn.Module, specs: dict[str, ParameterSpec]) -> dict[str, nn.Parameter]:
+    """Return a rank's parameters by global name, each checked against what the plan says of it."""
+    found: dict[str, nn.Parameter] = dict(_walk(module))
+    assert len(found) == len(list(module.parameters())), "a parameter has no global name"
+    for name, parameter in found.items():
+        spec = specs[name]
+        split = getattr(parameter, "tensor_model_parallel", False)
+        assert not split or spec.partition_dim is not None, f"{name} is cut but should not be"
+        if split:
+            cut = (parameter.partition_dim, parameter.partition_stride)
+            assert cut == (spec.partition_dim, spec.partition_stride), f"{name} is cut as {cut}"
+    return found
+
+
+def _walk(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    for child in module.modules():
+        if isinstance(child, WordEmbedding | PositionEmbedding | Layer | FinalNorm | Head):
+            yield from child.global_parameters()

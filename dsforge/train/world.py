@@ -1,0 +1,154 @@
+"""Joins the ranks, checks them against the plan, and makes the groups that they talk in."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.exits import ExitCode
+from dsforge.plan.types import Layout, Plan
+from dsforge.train.context import RankContext
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """Where a rank stands: tensor-parallel shard, pipeline stage, data-parallel replica."""
+
+    shard: int
+    stage: int
+    replica: int
+
+
+def coordinates(rank: int, layout: Layout) -> Coordinates:
+    """Return a rank's place: rank = (stage x DP + replica) x TP + shard."""
+    return Coordinates(
+        shard=rank % layout.tp,
+        stage=rank // (layout.tp * layout.dp),
+        replica=rank // layout.tp % layout.dp,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What a rank says of itself when it has joined."""
+
+    rank: int
+    local_rank: int
+    host: str
+    shard: int
+    stage: int
+    replica: int
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """`topology` maps ranks to coordinates; `tensor` is the TP group; `alone` holds this rank only."""
+
+    topology: Any
+    tensor: Any
+    alone: Any
+
+
+def join(context: RankContext, device: torch.device) -> None:
+    """Meet all ranks; DsforgeError when they do not come within the plan's rendezvous timeout."""
+    launch = context.plan.launch
+    address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    try:
+        meeting = dist.rendezvous("env://", timeout=timedelta(seconds=launch.rendezvous_timeout_seconds))
+        store, rank, world_size = next(iter(meeting))
+        dist.init_process_group(
+            backend="nccl" if device.type == "cuda" else "gloo",
+            store=store,
+            rank=rank,
+            world_size=world_size,
+            timeout=timedelta(seconds=launch.collective_timeout_seconds),
+        )
+    except (dist.DistError, RuntimeError, OSError) as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise DsforgeError(
+            "T010",
+            f"the ranks did not meet at {address}: {first_line}",
+            Place(host=socket.gethostname(), rank=context.rank),
+            "check that every host reaches MASTER_ADDR and that all ranks were started",
+            ExitCode.BEFORE_FIRST_STEP,
+        ) from error
+
+
+def check_seats(seats: list[Seat], plan: Plan) -> None:
+    """Compare the joined ranks with the plan; DsforgeError names the first rank that differs."""
+    layout = plan.layout
+    taken: dict[tuple[str, str], int] = {}
+    for expected, seat in enumerate(seats):
+        place = Place(host=seat.host, rank=seat.rank)
+        where = coordinates(expected, layout)
+        facts = {
+            "rank": (expected, seat.rank),
+            "stage": (where.stage, seat.stage),
+            "replica": (where.replica, seat.replica),
+            "shard": (where.shard, seat.shard),
+            "device": (plan.accelerator, seat.device.partition(":")[0]),
+        }
+        for fact, (planned, actual) in facts.items():
+            if planned != actual:
+                raise _mismatch(f"rank {expected} has {fact} {actual}, the plan says {planned}", place)
+        if seat.local_rank >= layout.gpus_per_node:
+            message = f"rank {expected} is number {seat.local_rank} on {seat.host}, the plan has "
+            raise _mismatch(f"{message}{layout.gpus_per_node} ranks a node", place)
+        if plan.accelerator == "cuda":
+            other = taken.setdefault((seat.host, seat.device), expected)
+            if other != expected:
+                raise _mismatch(f"ranks {other} and {expected} share {seat.device} of {seat.host}", place)
+
+
+def _mismatch(message: str, place: Place) -> DsforgeError:
+    hint = "start exactly the planned ranks; `dsforge launch` does"
+    return DsforgeError("T011", message, place, hint, ExitCode.BEFORE_FIRST_STEP)
+
+
+def gather_seats(context: RankContext, groups: Groups, device: torch.device) -> list[Seat]:
+    """Return every rank's seat in order of rank, the coordinates as the engine sees them."""
+    place = groups.topology.get_coord(dist.get_rank())
+    own = Seat(
+        rank=dist.get_rank(),
+        local_rank=context.local_rank,
+        host=socket.gethostname(),
+        shard=groups.tensor.rank(),
+        stage=place.pipe,
+        replica=place.data,
+        device=str(device),
+    )
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, asdict(own))
+    return [Seat(**seat) for seat in gathered]
+
+
+def check_size(context: RankContext) -> None:
+    """Compare the number of ranks with the plan before any group is made of them."""
+    planned = context.plan.layout.world_size
+    if context.world_size != planned:
+        raise _mismatch(
+            f"rank {context.rank} was told of {context.world_size} ranks, the plan has {planned}",
+            Place(host=socket.gethostname(), rank=context.rank),
+        )
+
+
+def make_groups(layout: Layout) -> Groups:
+    """Return the groups of a rank; every rank must call it."""
+    from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
+    from megatron.core import parallel_state
+
+    # To megatron-core the stages look like replicas: only its tensor-parallel group is used.
+    parallel_state.initialize_model_parallel(layout.tp, create_gloo_process_groups=False)
+    return Groups(
+        topology=PipeModelDataParallelTopology(num_pp=layout.pp, num_mp=layout.tp, num_dp=layout.dp),
+        tensor=parallel_state.get_tensor_model_parallel_group(),
+        alone=parallel_state.get_context_parallel_group(),
+    )
