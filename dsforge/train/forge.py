@@ -26,16 +26,17 @@ def train(context: RankContext) -> None:
     world.check_size(context)
     device = cpu_support.choose_accelerator(plan.accelerator)
     corpus = open_corpus(context)
-    world.join(context, device)
-    recorder = Recorder(context.attempt, plan, context.rank, device)
+
+    # The engines look at the accelerator and at the process group when they are imported.
+    import deepspeed
 
     from dsforge.train.engine import Engine
     from dsforge.train.loss import token_loss
     from dsforge.train.model import build, global_parameters
 
     cpu_support.skip_shared_memory_build(device)
-    import deepspeed
-
+    world.join(context, device)
+    recorder = Recorder(context.attempt, plan, context.rank, device)
     deepspeed.init_distributed(dist_backend=torch.distributed.get_backend(), verbose=False)
     groups = world.make_groups(plan.layout)
     seats = world.gather_seats(context, groups, device)
