@@ -13,33 +13,39 @@ def explain(fault: Mapping[str, Any], data: dict[str, Any]) -> tuple[KeyPath, st
     """Return (key path, message, hint) of one pydantic error."""
     path = _yaml_path(fault["loc"], data, missing=fault["type"] == "missing")
     dotted = ".".join(str(part) for part in path) or "the recipe"
-    kind = fault["type"]
-    context = fault.get("ctx", {})
-    value = _show(fault.get("input"))
-    if kind == "extra_forbidden":
+    if fault["type"] == "extra_forbidden":
         near = nearest(path)
         hint = f"did you mean `{near}`?" if near else "`dsforge schema` lists the legal keys"
         return path, f"unknown key `{dotted}`", hint
-    if kind == "missing":
+    if fault["type"] == "missing":
         return path, f"required key `{dotted}` is missing", f"add `{dotted}`"
+    message, hint = _wrong_value(fault, dotted)
+    return path, message, hint
+
+
+_LIMITS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("more than", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("less than", "lt"),
+}
+
+
+def _wrong_value(fault: Mapping[str, Any], dotted: str) -> tuple[str, str]:
+    kind = fault["type"]
+    context = fault.get("ctx", {})
+    is_what = f"`{dotted}` is {_show(fault.get('input'))}"
     if kind in ("literal_error", "enum"):
-        return path, f"`{dotted}` is {value}", f"one of {context.get('expected', 'the legal values')}"
+        return is_what, f"one of {context.get('expected', 'the legal values')}"
     if kind in ("model_type", "dict_type", "model_attributes_type"):
-        return path, f"`{dotted}` is {value}, not a section", f"write `{dotted}:` and its keys below it"
-    limits = {
-        "greater_than_equal": ("at least", "ge"),
-        "greater_than": ("more than", "gt"),
-        "less_than_equal": ("at most", "le"),
-        "less_than": ("less than", "lt"),
-    }
-    if kind in limits:
-        words, bound = limits[kind]
-        return path, f"`{dotted}` is {value}", f"it must be {words} {context.get(bound)}"
+        return f"{is_what}, not a section", f"write `{dotted}:` and its keys below it"
+    if kind in _LIMITS:
+        words, bound = _LIMITS[kind]
+        return is_what, f"it must be {words} {context.get(bound)}"
     if kind == "value_error":
-        reason = str(context.get("error", fault["msg"]))
-        return path, f"`{dotted}`: {reason}", f"correct the value of `{dotted}`"
-    message = str(fault["msg"]).removeprefix("Input ").rstrip(".")
-    return path, f"`{dotted}` is {value}", f"it {message}" if message.startswith("should") else message
+        return f"`{dotted}`: {context.get('error', fault['msg'])}", f"correct the value of `{dotted}`"
+    reason = str(fault["msg"]).removeprefix("Input ").rstrip(".")
+    return is_what, f"it {reason}" if reason.startswith("should") else reason
 
 
 def _show(value: Any) -> str:

@@ -41,9 +41,7 @@ class ShapeSection(Section):
     kv_heads: PositiveCount | None = Field(
         default=None, description="Key-value heads (grouped-query attention); default: heads."
     )
-    head_dim: PositiveCount | None = Field(
-        default=None, description="A head's width; default: hidden / heads."
-    )
+    head_dim: PositiveCount | None = Field(default=None, description="Head width; default: hidden / heads.")
     ffn_hidden: PositiveCount | None = Field(
         default=None,
         description="Width of the feed-forward layer; default: 4 x hidden for gpt, "

@@ -33,6 +33,8 @@ class Rule:
     summary: str
     why: str
     check: Callable[[Facts], Iterable[Found]]
+    plannable: bool = False
+    """The numbers of a plan stand even where this rule is broken, so `plan` can show them."""
 
 
 @cache

@@ -21,8 +21,8 @@ def _check(facts: Facts) -> Iterator[Found]:
     if micros:
         options += f", or micro {', '.join(map(str, micros[:8]))}"
     yield Found(
-        f"global batch {batch.global_size} is not micro {micro} x DP {dp} = {micro * dp} times a whole number "
-        f"of accumulation steps",
+        f"global batch {batch.global_size} is not micro {micro} x DP {dp} = {micro * dp} times a whole "
+        f"number of accumulation steps",
         "batch.global",
         f"nearest legal: {options}",
         Fix("batch.global", above),

@@ -33,4 +33,5 @@ RULE = Rule(
         "the first step."
     ),
     check=_check,
+    plannable=True,
 )

@@ -37,4 +37,5 @@ RULE = Rule(
         "pipeline."
     ),
     check=_check,
+    plannable=True,
 )

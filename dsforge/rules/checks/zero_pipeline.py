@@ -27,4 +27,5 @@ RULE = Rule(
     summary="ZeRO-2 and ZeRO-3 do not go with a pipeline",
     why="DeepSpeed's pipeline engine refuses them: gradients are kept whole while micro-batches accumulate.",
     check=_check,
+    plannable=True,
 )

@@ -1,0 +1,178 @@
+"""Puts resolved values together into the Plan."""
+
+from __future__ import annotations
+
+from dsforge import __version__
+from dsforge.base.errors import Finding
+from dsforge.catalog.tables import Hardware
+from dsforge.cost.states import nominal, state_bytes
+from dsforge.layout.shape import Shape, padded_vocab
+from dsforge.layout.stages import stage_components
+from dsforge.plan.auto import Resolved
+from dsforge.plan.environment import derive_environment
+from dsforge.plan.types import (
+    Batch,
+    Checkpoint,
+    Data,
+    Launch,
+    Layout,
+    Model,
+    Nominal,
+    Optimizer,
+    Parameters,
+    Plan,
+    Stage,
+    Train,
+)
+from dsforge.recipe.model import Recipe
+
+BUILTIN_VOCAB_LIMIT = 4096
+"""Largest tokenizer trained on the built-in corpus: a few megabytes of text fill no more."""
+_INIT_STD = 0.02
+"""Standard deviation of initial weights (Radford et al. 2019; Megatron's --init-method-std default)."""
+
+
+def assemble(
+    recipe: Recipe,
+    shape: Shape,
+    hardware: Hardware,
+    resolved: Resolved,
+    findings: list[Finding],
+) -> Plan:
+    """Return the Plan of a recipe that no rule refuses."""
+    assert resolved.batch is not None
+    assert resolved.steps is not None
+    return Plan(
+        dsforge_version=__version__,
+        name=recipe.name,
+        trainer=recipe.trainer,
+        accelerator="cpu" if hardware.accelerator == "cpu" else "cuda",
+        gpu=hardware.name,
+        model=_model(shape, recipe.parallel.tp),
+        parameters=Parameters(total=shape.parameters(), by_component=shape.components()),
+        layout=_layout(recipe, shape, resolved),
+        batch=Batch(
+            global_size=recipe.batch.global_size,
+            micro=resolved.batch.micro,
+            accumulation_steps=resolved.batch.accumulation_steps,
+            seq_len=recipe.batch.seq_len,
+        ),
+        train=Train.model_validate(
+            {
+                "steps": resolved.steps,
+                **{key: getattr(recipe.train, key) for key in ("precision", "recompute", "seed")},
+            }
+        ),
+        optimizer=Optimizer(**recipe.optimizer.model_dump()),
+        data=_data(recipe, shape),
+        checkpoint=Checkpoint(**recipe.checkpoint.model_dump()),
+        launch=_launch(recipe, hardware, resolved),
+        hostfile=recipe.cluster.hostfile,
+        nominal=_nominal(recipe, shape),
+        decisions=tuple(resolved.decisions),
+        findings=tuple(finding.as_dict() for finding in findings),
+    )
+
+
+def _model(shape: Shape, tp: int) -> Model:
+    llama = shape.arch == "llama"
+    return Model(
+        name=shape.name,
+        arch=shape.arch,
+        layers=shape.layers,
+        hidden=shape.hidden,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        ffn_hidden=shape.ffn_hidden,
+        vocab=shape.vocab,
+        padded_vocab=padded_vocab(shape.vocab, tp),
+        max_positions=shape.max_positions,
+        tied=shape.tied,
+        norm="rmsnorm" if llama else "layernorm",
+        norm_eps=shape.norm_eps,
+        activation="swiglu" if llama else "gelu",
+        position="rope" if llama else "learned",
+        rope_theta=shape.rope_theta,
+        linear_bias=shape.biased,
+        init_std=_INIT_STD,
+    )
+
+
+def _layout(recipe: Recipe, shape: Shape, resolved: Resolved) -> Layout:
+    parallel = recipe.parallel
+    assert resolved.dp is not None
+    assert resolved.zero is not None
+    stages = []
+    for stage, held in zip(resolved.stages, resolved.parameters_of_stage, strict=True):
+        components = stage_components(shape, stage, shape.vocab)
+        stages.append(
+            Stage(
+                stage=stage.stage,
+                first_layer=stage.first,
+                layers=stage.count,
+                has_embedding=stage.has_embedding,
+                has_head=stage.has_head,
+                parameters=sum(components.values()),
+                parameters_by_component=components,
+                state_bytes_per_rank=state_bytes(held, recipe.train.precision, resolved.zero, resolved.dp),
+            )
+        )
+    return Layout(
+        tp=parallel.tp,
+        pp=parallel.pp,
+        dp=resolved.dp,
+        world_size=parallel.tp * parallel.pp * resolved.dp,
+        nodes=recipe.cluster.nodes,
+        gpus_per_node=recipe.cluster.gpus_per_node,
+        zero=resolved.zero,
+        schedule=parallel.schedule,
+        partition=parallel.partition,
+        engine="pipeline" if parallel.pp > 1 else "module",
+        stages=tuple(stages),
+    )
+
+
+def _data(recipe: Recipe, shape: Shape) -> Data:
+    if recipe.data is None:
+        return Data(
+            prefix=None, builtin_vocab=min(shape.vocab, BUILTIN_VOCAB_LIMIT), tokenizer=None, workers=2
+        )
+    return Data(
+        prefix=recipe.data.train[0][1],
+        builtin_vocab=None,
+        tokenizer=recipe.data.tokenizer,
+        workers=recipe.data.workers,
+    )
+
+
+def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved) -> Launch:
+    launch = recipe.launch
+    derived = derive_environment(recipe, hardware)
+    for name, (value, why) in derived.items():
+        resolved.decide(f"launch.env.{name}", value, why)
+    return Launch(
+        launcher="local",
+        env={**{name: value for name, (value, _) in derived.items()}, **launch.env},
+        env_from=launch.env_from,
+        restarts=launch.restarts,
+        watchdog_seconds=launch.watchdog,
+        rendezvous_timeout_seconds=launch.rendezvous_timeout,
+        collective_timeout_seconds=launch.collective_timeout,
+    )
+
+
+def _nominal(recipe: Recipe, shape: Shape) -> Nominal:
+    named = shape.nominal_parameters
+    states = nominal(
+        float(named or shape.parameters()), recipe.train.precision, recipe.parallel.tp, recipe.parallel.pp
+    )
+    return Nominal(
+        parameters=states.parameters,
+        parameters_source=f"the size in the name {shape.name}" if named else "the exact count",
+        bytes_per_parameter=states.bytes_per_parameter,
+        bytes_formula=states.formula,
+        model_state_bytes=states.model_state_bytes,
+        model_parallel_ranks=states.model_parallel_ranks,
+        bytes_per_gpu=states.bytes_per_gpu,
+    )

@@ -1,0 +1,140 @@
+"""Resolves what the user left open, and says why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dsforge.catalog.tables import Hardware
+from dsforge.cost.states import state_bytes
+from dsforge.layout.batch import BatchTriple, solve
+from dsforge.layout.shape import Shape, padded_vocab
+from dsforge.layout.stages import StageLayers, assign, rank_parameters, stage_components
+from dsforge.plan.types import Decision
+from dsforge.recipe.model import Recipe
+
+DEFAULT_STEPS = 100
+_ROOM_FOR_STATES = 0.6
+"""Share of a GPU that model states may take before `zero: auto` goes one stage higher; the rest is
+left to activations, buffers and fragmentation."""
+
+
+@dataclass(slots=True)
+class Resolved:
+    """Degrees and sizes as far as they could be resolved; None where a rule will say why not."""
+
+    dp: int | None = None
+    zero: int | None = None
+    micro: int | None = None
+    batch: BatchTriple | None = None
+    steps: int | None = None
+    stages: tuple[StageLayers, ...] = ()
+    parameters_of_stage: tuple[int, ...] = ()
+    """Parameters a rank of each stage holds, vocabulary padded."""
+    worst_state_bytes: int | None = None
+    decisions: list[Decision] = field(default_factory=list)
+
+    def decide(self, key: str, value: object, why: str) -> None:
+        """Note where a value came from."""
+        self.decisions.append(Decision(key=key, value=value, why=why))
+
+
+def resolve_autos(recipe: Recipe, shape: Shape, hardware: Hardware) -> Resolved:
+    """Return every value that arithmetic can fix; never changes what the user wrote."""
+    out = Resolved()
+    _data_parallel(recipe, out)
+    _stages(recipe, shape, out)
+    _zero(recipe, hardware, out)
+    _batch(recipe, out)
+    _steps(recipe, out)
+    if out.zero is not None:
+        out.worst_state_bytes = _worst(recipe, out, out.zero)
+    return out
+
+
+def _data_parallel(recipe: Recipe, out: Resolved) -> None:
+    parallel, cluster = recipe.parallel, recipe.cluster
+    devices = cluster.nodes * cluster.gpus_per_node
+    model_parallel = parallel.tp * parallel.pp * parallel.cp
+    whole, rest = divmod(devices, model_parallel)
+    if parallel.dp == "auto":
+        if whole and not rest:
+            out.dp = whole
+            out.decide("parallel.dp", whole, f"{devices} ranks / (TP x PP) {model_parallel}")
+    elif parallel.dp * model_parallel == devices:
+        out.dp = parallel.dp
+
+
+def _stages(recipe: Recipe, shape: Shape, out: Resolved) -> None:
+    pp, tp = recipe.parallel.pp, recipe.parallel.tp
+    if pp > shape.layers:
+        return
+    vocab = padded_vocab(shape.vocab, tp)
+    out.stages = tuple(assign(shape, pp, recipe.parallel.partition, vocab))
+    out.parameters_of_stage = tuple(
+        rank_parameters(shape, stage_components(shape, stage, vocab), stage.count, tp) for stage in out.stages
+    )
+
+
+def _worst(recipe: Recipe, out: Resolved, zero: int) -> int | None:
+    if not out.parameters_of_stage or out.dp is None:
+        return None
+    most = max(out.parameters_of_stage)
+    return sum(state_bytes(most, recipe.train.precision, zero, out.dp).values())
+
+
+def _zero(recipe: Recipe, hardware: Hardware, out: Resolved) -> None:
+    wanted = recipe.parallel.zero
+    if wanted != "auto":
+        out.zero = wanted
+        return
+    if recipe.parallel.pp > 1:
+        out.zero = 1
+        out.decide(
+            "parallel.zero", 1, "with a pipeline DeepSpeed takes ZeRO-1 at most, and clips right with it"
+        )
+        return
+    if out.dp is None or not out.parameters_of_stage:
+        return
+    if out.dp == 1:
+        out.zero = 0
+        out.decide("parallel.zero", 0, "one replica: there is nothing to share states with")
+        return
+    room = hardware.memory_bytes
+    for stage in (1, 2, 3):
+        need = _worst(recipe, out, stage)
+        if room is None or (need is not None and need <= _ROOM_FOR_STATES * room):
+            break
+    out.zero = stage
+    limit = (
+        "the machine's memory is not catalogued"
+        if room is None
+        else f"the lowest stage under {_ROOM_FOR_STATES:.0%} of the GPU"
+    )
+    out.decide("parallel.zero", stage, limit)
+
+
+def _batch(recipe: Recipe, out: Resolved) -> None:
+    batch = recipe.batch
+    if batch.micro == "auto":
+        out.micro = 1
+        out.decide("batch.micro", 1, "the smallest activations and, with a pipeline, the smallest bubble")
+    else:
+        out.micro = batch.micro
+    if out.dp is not None:
+        out.batch = solve(batch.global_size, out.micro, out.dp)
+        if out.batch:
+            why = f"global {batch.global_size} / (micro {out.micro} x DP {out.dp})"
+            out.decide("batch.accumulation_steps", out.batch.accumulation_steps, why)
+
+
+def _steps(recipe: Recipe, out: Resolved) -> None:
+    train = recipe.train
+    if train.steps is not None:
+        out.steps = train.steps
+    elif train.tokens is not None:
+        per_step = recipe.batch.global_size * recipe.batch.seq_len
+        out.steps = -(-train.tokens // per_step)
+        out.decide("train.steps", out.steps, f"{train.tokens} tokens / {per_step} a step, rounded up")
+    else:
+        out.steps = DEFAULT_STEPS
+        out.decide("train.steps", DEFAULT_STEPS, "neither train.steps nor train.tokens is set")

@@ -1,0 +1,101 @@
+"""A checked recipe becomes a Plan, or one error with every finding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dsforge.base.errors import DsforgeError, Finding, Place, Severity
+from dsforge.base.exits import ExitCode
+from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.tables import Hardware, find_hardware
+from dsforge.layout.shape import Shape, resolve_shape
+from dsforge.plan.assemble import assemble
+from dsforge.plan.auto import Resolved, resolve_autos
+from dsforge.plan.types import Plan
+from dsforge.recipe.load import LoadedRecipe
+from dsforge.rules.facts import Facts
+from dsforge.rules.registry import apply, rules
+
+
+def examine(loaded: LoadedRecipe, allow: frozenset[str] = frozenset()) -> list[Finding]:
+    """Return every finding of a loaded recipe, each with its place."""
+    shape, hardware, problems = _look_up(loaded)
+    if shape is None or hardware is None:
+        return problems
+    return _findings(loaded, shape, hardware, resolve_autos(loaded.recipe, shape, hardware), allow)
+
+
+def make_plan(loaded: LoadedRecipe, allow: frozenset[str] = frozenset(), *, refuse: bool = True) -> Plan:
+    """Return the plan of a recipe; DsforgeError (exit 1) carries every error-level finding.
+
+    Codes in `allow` weigh as warnings: for experiments that show what a rule protects from. With
+    `refuse` off, findings that leave the numbers of the plan standing are only noted in it.
+    """
+    recipe = loaded.recipe
+    shape, hardware, problems = _look_up(loaded)
+    if shape is None or hardware is None:
+        raise refusal(problems)
+    resolved = resolve_autos(recipe, shape, hardware)
+    findings = _findings(loaded, shape, hardware, resolved, allow)
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    blocking = errors if refuse else [e for e in errors if not rules()[e.code].plannable]
+    if blocking:
+        raise refusal(errors)
+    return assemble(recipe, shape, hardware, resolved, findings)
+
+
+def refusal(errors: list[Finding]) -> DsforgeError:
+    """Return the one error that carries several findings, the first of them in front."""
+    first = errors[0]
+    return DsforgeError(
+        first.code,
+        first.message,
+        first.place,
+        first.hint,
+        exit_code=ExitCode.FINDINGS,
+        findings=tuple(errors[1:]),
+    )
+
+
+def _look_up(loaded: LoadedRecipe) -> tuple[Shape | None, Hardware | None, list[Finding]]:
+    recipe = loaded.recipe
+    problems = []
+    shape = hardware = None
+    try:
+        shape = resolve_shape(recipe.model, recipe.batch.seq_len)
+    except DsforgeError as error:
+        problems.append(_as_finding(error, "model", loaded.place("model")))
+    try:
+        hardware = find_hardware(recipe.cluster.gpu)
+    except DsforgeError as error:
+        problems.append(_as_finding(error, "cluster.gpu", loaded.place("cluster.gpu")))
+    return shape, hardware, problems
+
+
+def _as_finding(error: DsforgeError, key: str, place: Place) -> Finding:
+    return Finding(error.code, Severity.ERROR, error.message, key, place, error.hint)
+
+
+def _findings(
+    loaded: LoadedRecipe,
+    shape: Shape,
+    hardware: Hardware,
+    resolved: Resolved,
+    allow: frozenset[str],
+) -> list[Finding]:
+    recipe = loaded.recipe
+    facts = Facts(
+        recipe=recipe,
+        shape=shape,
+        hardware=hardware,
+        capabilities=capabilities(recipe.trainer),
+        dp=resolved.dp,
+        zero=resolved.zero,
+        micro=resolved.micro,
+        accumulation_steps=resolved.batch.accumulation_steps if resolved.batch else None,
+        steps=resolved.steps,
+        worst_state_bytes=resolved.worst_state_bytes,
+    )
+    found = [replace(finding, place=loaded.place(finding.key)) for finding in apply(facts, allow)]
+    order = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
+    return sorted(found, key=lambda finding: order[finding.severity])

@@ -1,0 +1,1 @@
+"""Floor 5: a plan becomes a bundle of text files."""

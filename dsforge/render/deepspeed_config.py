@@ -1,0 +1,36 @@
+"""The DeepSpeed configuration of a plan: complete, explicit, and no key that DeepSpeed never reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dsforge.plan.types import Plan
+
+_NEVER = 1_000_000_000
+"""Steps between the engine's own progress lines; ours are in metrics.jsonl."""
+
+
+def deepspeed_config(plan: Plan) -> dict[str, Any]:
+    """Return the configuration; all three batch numbers are written, `auto` never is."""
+    optimizer = plan.optimizer
+    parameters: dict[str, Any] = {
+        "lr": optimizer.lr,
+        "betas": list(optimizer.betas),
+        "eps": optimizer.eps,
+        "weight_decay": optimizer.weight_decay,
+    }
+    if plan.accelerator == "cpu":
+        # Without this the library compiles its fused CPU Adam, minutes of work for a toy.
+        parameters["torch_adam"] = True
+    config: dict[str, Any] = {
+        "train_batch_size": plan.batch.global_size,
+        "train_micro_batch_size_per_gpu": plan.batch.micro,
+        "gradient_accumulation_steps": plan.batch.accumulation_steps,
+        "gradient_clipping": optimizer.grad_clip,
+        "optimizer": {"type": "AdamW", "params": parameters},
+        "zero_optimization": {"stage": plan.layout.zero},
+        "steps_per_print": _NEVER,
+    }
+    if plan.train.precision == "bf16":
+        config["bf16"] = {"enabled": True}
+    return config
