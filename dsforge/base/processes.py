@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ class ProcessId:
 
 
 def _stat_fields(pid: int) -> list[str] | None:
-    """Return the fields of /proc/PID/stat from the third (state) on, or None when there is no such process."""
+    """Return the fields of /proc/PID/stat from the third (state) on, or None without such a process."""
     try:
         text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
     except OSError:
@@ -50,6 +51,15 @@ def parent_of(pid: int) -> int | None:
 def children_of(pid: int) -> list[int]:
     """Return the ids of a process's direct children, zombies included."""
     return [child for child in _all_pids() if parent_of(child) == pid]
+
+
+def reap(sessions: set[int]) -> None:
+    """Collect ended children of these sessions, so that adopted orphans do not stay as zombies."""
+    for child in children_of(os.getpid()):
+        fields = _stat_fields(child)
+        if fields is not None and fields[0] == "Z" and int(fields[3]) in sessions:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child, os.WNOHANG)
 
 
 def send_signal(process: ProcessId, number: int) -> bool:
@@ -87,7 +97,13 @@ def carrying(name: str, value: str) -> list[ProcessId]:
 def command_of(pid: int) -> str:
     """Return a process's command line for a message; empty when it is gone."""
     try:
-        return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        return (
+            (_PROC / str(pid) / "cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode("utf-8", "replace")
+            .strip()
+        )
     except OSError:
         return ""
 
@@ -115,12 +131,12 @@ def signal_name(number: int) -> str:
 
 
 def _all_pids() -> Iterator[int]:
-    return (int(name) for name in os.listdir(_PROC) if name.isdigit())
+    return (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
 
 
 def _opens(pid: int, wanted: str) -> bool:
     folder = _PROC / str(pid) / "fd"
     try:
-        return any(os.readlink(folder / name) == wanted for name in os.listdir(folder))
+        return any(str(handle.readlink()) == wanted for handle in folder.iterdir())
     except OSError:
         return False

@@ -9,6 +9,11 @@ import dsforge
 _PACKAGE = Path(dsforge.__file__).resolve().parent
 
 
+def package_parent() -> Path:
+    """Return the folder that has to be on the path for `import dsforge` to find this package."""
+    return _PACKAGE.parent
+
+
 def folder(name: str) -> Path:
     """Return a shipped top-level folder; FileNotFoundError means a broken installation."""
     for candidate in (_PACKAGE / "_shared" / name, _PACKAGE.parent / name):

@@ -72,7 +72,7 @@ class _Rank:
             different = f"the plan cannot be read: {error}"
         if different is not None:
             code = int(ExitCode.BEFORE_FIRST_STEP)
-            self._record_exit(code, "world_mismatch", None, different)
+            self._record_exit(code, "world_mismatch", message=different)
             return _refuse(different, code)
         trainer = Trainer([sys.executable, "-u", "-m", *arguments], self._trainer_environment())
         pump = OutputPump(
@@ -147,26 +147,38 @@ class _Rank:
         tail = tuple(pump.tail)
         if stop is not None:
             code = code_of_signal(stop.signal or signal.SIGTERM)
-            self._record_exit(code, stop.cause, stop.signal, stop.message, tail)
+            self._record_exit(code, stop.cause, message=stop.message, signal_number=stop.signal, tail=tail)
         elif returned < 0:
             code = code_of_signal(-returned)
-            message = f"the trainer was ended by {signal_name(-returned)}"
-            self._record_exit(code, "signal", -returned, message, tail, trainer.end_time)
+            self._record_exit(
+                code,
+                "signal",
+                message=f"the trainer was ended by {signal_name(-returned)}",
+                signal_number=-returned,
+                tail=tail,
+                failed_at=trainer.end_time,
+            )
         elif returned > 0:
             code = returned
-            failed_at = pump.traceback_time or trainer.end_time
-            self._record_exit(code, "exception", None, f"the trainer exited with {code}", tail, failed_at)
+            self._record_exit(
+                code,
+                "exception",
+                message=f"the trainer exited with {code}",
+                tail=tail,
+                failed_at=pump.traceback_time or trainer.end_time,
+            )
         else:
             code = 0
-            self._record_exit(code, "ok", None, None, tail)
+            self._record_exit(code, "ok", tail=tail)
         return code
 
     def _record_exit(
         self,
         code: int,
         cause: str,
-        signal_number: int | None,
-        message: str | None,
+        *,
+        message: str | None = None,
+        signal_number: int | None = None,
         tail: tuple[str, ...] = (),
         failed_at: float | None = None,
     ) -> None:

@@ -18,8 +18,9 @@ class Trainer:
     """One trainer. `ended` is set once it is dead, whatever is left of its workers is then killed."""
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Start the trainer; OSError when the program cannot be started. Call from the main thread only:
-        the kernel ties the parent-death signal to the thread that starts it.
+        """Start the trainer; OSError when the program cannot be started.
+
+        Call from the main thread only: the kernel ties the parent-death signal to the starting thread.
         """
         self.output, write_end = os.pipe()
         self.ended = threading.Event()
@@ -32,7 +33,7 @@ class Trainer:
                 stdout=write_end,
                 stderr=write_end,
                 start_new_session=True,
-                preexec_fn=_die_with(os.getpid()),
+                preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509 - no thread runs yet
             )
         finally:
             os.close(write_end)

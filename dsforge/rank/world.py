@@ -19,7 +19,7 @@ class RankWorld:
 
 
 def read_world(environ: Mapping[str, str]) -> RankWorld:
-    """Return this rank's place from RANK, LOCAL_RANK, WORLD_SIZE and CROSS_RANK; ValueError names the bad one."""
+    """Return this rank's place from RANK, LOCAL_RANK, WORLD_SIZE, CROSS_RANK; ValueError names a bad one."""
     return RankWorld(
         rank=_count(environ, "RANK"),
         local_rank=_count(environ, "LOCAL_RANK"),
@@ -38,7 +38,7 @@ def _count(environ: Mapping[str, str], name: str) -> int:
 
 
 def difference_from_plan(world: RankWorld, plan_path: Path) -> str | None:
-    """Return how the world differs from plan.json's layout, or None; OSError and ValueError for a bad file."""
+    """Return how the world differs from plan.json's layout, or None; OSError, ValueError for a bad file."""
     plan = json.loads(plan_path.read_text("utf-8"))
     try:
         planned_world = int(plan["layout"]["world_size"])

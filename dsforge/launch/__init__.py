@@ -1,0 +1,1 @@
+"""Floor 7: starting, supervising and recording a run."""

@@ -1,0 +1,174 @@
+"""From what an attempt left behind to its first cause. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dsforge.base.exits import ExitCode, ExitKind, code_of_signal
+from dsforge.base.processes import signal_name
+from dsforge.records.run_state import RunExit
+from dsforge.records.streams import ExitRecord, WorldReport
+
+_SIGKILL = 9
+_NOTICE_SECONDS = 1.0
+"""A dead wrapper is noticed up to this much later than it died; what it broke is recorded at once."""
+_MESSAGE_LINES = 5
+_RETURN_CODE = re.compile(r"exits with return code = (-?\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known when an attempt is over. Times in seconds since the epoch.
+
+    `vanished`: ranks whose wrapper was gone without an exit record before anybody was told to stop, and
+    when that was noticed. `tails`: the last output of those ranks. `node_launcher_pid`: the process of
+    deepspeed.launcher.launch.
+    """
+
+    world_size: int
+    reports: Mapping[int, WorldReport]
+    exits: Mapping[int, ExitRecord]
+    vanished: Mapping[int, float]
+    tails: Mapping[int, Sequence[str]]
+    runner_pid: int
+    runner_code: int | None
+    node_launcher_pid: int | None
+    launcher_log: Sequence[str]
+    last_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why an attempt ended. `kind` is the plain cause, whether or not a step was made."""
+
+    kind: ExitKind
+    code: int
+    message: str
+    rank: int | None = None
+    signal: int | None = None
+    host: str | None = None
+    tail: tuple[str, ...] = ()
+
+    def as_exit(self, *, stepped: bool) -> RunExit:
+        """Return the exit of a run that ends by this cause; before the first step the code is 4."""
+        kind, code = self.kind, self.code
+        if not stepped and kind in (ExitKind.RANK_FAILED, ExitKind.RANK_KILLED, ExitKind.LAUNCHER_DIED):
+            kind, code = ExitKind.BEFORE_FIRST_STEP, int(ExitCode.BEFORE_FIRST_STEP)
+        return RunExit(
+            code=code,
+            kind=kind.value,
+            message=self.message,
+            rank=self.rank,
+            signal=self.signal,
+            host=self.host,
+        )
+
+
+def find_cause(evidence: Evidence) -> Cause:
+    """Return the first cause: what ended a rank or a launcher, never what only followed from it."""
+    mismatched = [record for record in evidence.exits.values() if record.cause == "world_mismatch"]
+    if mismatched:
+        first = min(mismatched, key=lambda record: record.rank)
+        return Cause(
+            ExitKind.WORLD_MISMATCH,
+            int(ExitCode.BEFORE_FIRST_STEP),
+            f"rank {first.rank}: {first.message}",
+            rank=first.rank,
+        )
+    own = [(noticed - _NOTICE_SECONDS, rank) for rank, noticed in evidence.vanished.items()]
+    own += [
+        (record.failed_at or record.time, rank)
+        for rank, record in evidence.exits.items()
+        if record.cause in ("exception", "signal")
+    ]
+    if own:
+        _, rank = min(own)
+        cause = _cause_of_rank(rank, evidence)
+    else:
+        cause = _cause_outside_ranks(evidence)
+    return replace(cause, message=_with_tail(cause.message, cause.tail))
+
+
+def _cause_of_rank(rank: int, evidence: Evidence) -> Cause:
+    record = evidence.exits.get(rank)
+    who = _who(rank, evidence)
+    when = _when(evidence.last_step)
+    host = _host(rank, evidence)
+    if record is None:
+        tail = tuple(evidence.tails.get(rank, ()))
+        returned = _wrapper_return_code(evidence)
+        if returned > 0:
+            message = f"{who} ended with code {returned} {when} and could leave no record"
+            return Cause(ExitKind.RANK_FAILED, returned, message, rank, None, host, tail)
+        return _killed(rank, -returned, f"{who} was killed by {signal_name(-returned)} {when}", host, tail)
+    if record.cause == "signal":
+        number = record.signal or _SIGKILL
+        message = f"{who} was killed by {signal_name(number)} {when}"
+        return _killed(rank, number, message, host, record.tail)
+    message = f"{who} exited with code {record.code} {when}"
+    return Cause(ExitKind.RANK_FAILED, record.code, message, rank, None, host, record.tail)
+
+
+def _killed(rank: int, number: int, message: str, host: str | None, tail: tuple[str, ...]) -> Cause:
+    return Cause(ExitKind.RANK_KILLED, code_of_signal(number), message, rank, number, host, tail)
+
+
+def _cause_outside_ranks(evidence: Evidence) -> Cause:
+    when = _when(evidence.last_step)
+    code = evidence.runner_code
+    if code is not None and code < 0:
+        return _launcher_died(f"the deepspeed runner (pid {evidence.runner_pid})", -code, when)
+    orphans = [record for record in evidence.exits.values() if record.cause == "parent_died"]
+    if orphans:
+        pid = evidence.node_launcher_pid
+        who = "deepspeed.launcher.launch" + (f" (pid {pid})" if pid is not None else "")
+        # Its parent, the runner, keeps the status to itself; of the usual signals it handles all others.
+        return _launcher_died(who, _SIGKILL, when)
+    stopped = [record for record in evidence.exits.values() if record.cause in ("stopped", "lease_lost")]
+    if stopped:
+        first = min(stopped, key=lambda record: record.time)
+        number = first.signal or _SIGKILL
+        message = f"{_who(first.rank, evidence)} was stopped from outside by {signal_name(number)} {when}"
+        return _killed(first.rank, number, message, _host(first.rank, evidence), first.tail)
+    ended = [rank for rank in range(evidence.world_size) if rank in evidence.exits]
+    missing = evidence.world_size - len(ended)
+    message = (
+        f"the deepspeed runner ended with code {code}, but {missing} of {evidence.world_size} ranks "
+        f"left no exit record {when}"
+    )
+    tail = tuple(evidence.launcher_log[-_MESSAGE_LINES:])
+    return Cause(ExitKind.LAUNCHER_DIED, code or int(ExitCode.BEFORE_FIRST_STEP), message, tail=tail)
+
+
+def _launcher_died(who: str, number: int, when: str) -> Cause:
+    message = f"{who} was killed by {signal_name(number)} {when}; all ranks ended with it"
+    return Cause(ExitKind.LAUNCHER_DIED, code_of_signal(number), message, signal=number)
+
+
+def _wrapper_return_code(evidence: Evidence) -> int:
+    """Return what the node's launcher says about the first rank that failed; SIGKILL unless it says more."""
+    for line in evidence.launcher_log:
+        if (match := _RETURN_CODE.search(line)) and int(match[1]) != 0 and len(evidence.vanished) == 1:
+            return int(match[1])
+    return -_SIGKILL
+
+
+def _host(rank: int, evidence: Evidence) -> str | None:
+    report = evidence.reports.get(rank)
+    return report.host if report else None
+
+
+def _who(rank: int, evidence: Evidence) -> str:
+    host = _host(rank, evidence)
+    return f"rank {rank} on host {host}" if host else f"rank {rank}"
+
+
+def _when(last_step: int | None) -> str:
+    return "before the first step" if last_step is None else f"after step {last_step}"
+
+
+def _with_tail(message: str, tail: Sequence[str]) -> str:
+    lines = [line for line in tail if line.strip()][-_MESSAGE_LINES:]
+    return "\n".join([message, *(f"  {line}" for line in lines)])

@@ -1,0 +1,90 @@
+"""The command and environment of a run. Pure: the same request gives the same description."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from dsforge.launch.types import Command, LaunchDescription, LaunchRequest
+from dsforge.records import environment
+from dsforge.records.run_dir import RunDir
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME = 80
+RUN_ID_SHAPE = "YYYYMMDD-HHMMSS-xxxx"
+"""What stands for the time and the random part of a run that is only described."""
+_RUN_FILES = ("manifest.json", "state.json", "bundle/", "attempt-1/", "checkpoints/")
+
+
+def safe_name(name: str) -> str:
+    """Return a name fit for a folder: [A-Za-z0-9._-], never empty, never starting with `-` or `.`."""
+    return _UNSAFE.sub("-", name)[:_LONGEST_NAME].strip("-.") or "run"
+
+
+def checkpoint_dir(request: LaunchRequest, run_dir: RunDir) -> Path:
+    """Return where checkpoints lie: the recipe's folder, relative to the recipe, or the run's own."""
+    if request.plan.checkpoint.dir is None:
+        return run_dir.checkpoints
+    return request.recipe_root / request.plan.checkpoint.dir
+
+
+def build_command(
+    request: LaunchRequest,
+    run_dir: RunDir,
+    attempt: int,
+    *,
+    bash: Path,
+    deepspeed: Path,
+    master_port: str,
+    ops_dir: Path,
+    python_path: str | None = None,
+) -> Command:
+    """Return what starts one attempt: exactly the bundle's launch.sh, as a user can run it by hand."""
+    caller = request.environ
+    attempt_dir = run_dir.attempt(attempt)
+    environ = {
+        environment.ROOT: str(request.recipe_root),
+        environment.ATTEMPT_DIR: str(attempt_dir.path),
+        environment.CHECKPOINT_DIR: str(checkpoint_dir(request, run_dir)),
+        environment.RUN_ID: run_dir.path.name,
+        environment.LEASE: str(attempt_dir.lease),
+        "DSFORGE_DEEPSPEED": str(deepspeed),
+        "MASTER_PORT": master_port,
+        "TORCH_EXTENSIONS_DIR": str(ops_dir),
+        # Tools that compile kernels (ninja) are looked for by name beside the launcher first.
+        "PATH": os.pathsep.join(filter(None, (str(deepspeed.parent), caller.get("PATH")))),
+    }
+    if request.corpus is not None:
+        environ[environment.CORPUS] = request.corpus
+    if "CUDA_VISIBLE_DEVICES" in caller:
+        environ[environment.VISIBLE_DEVICES] = caller["CUDA_VISIBLE_DEVICES"]
+    if request.plan.accelerator == "cpu":
+        environ["DS_ACCELERATOR"] = "cpu"
+        environ["OMP_NUM_THREADS"] = caller.get("OMP_NUM_THREADS", "1")
+    if python_path is not None:
+        environ["PYTHONPATH"] = python_path
+    environ.update(request.extra_environ)
+    return Command(
+        argv=(str(bash), str(run_dir.bundle / "launch.sh")),
+        environ=environ,
+        cwd=attempt_dir.path,
+    )
+
+
+def describe_launch(
+    request: LaunchRequest, *, bash: Path, deepspeed: Path, ops_dir: Path
+) -> LaunchDescription:
+    """Return what `launch_run` would start and write; OSError when the bundle cannot be read."""
+    run_dir = RunDir(request.runs_root / f"{safe_name(request.plan.name)}-{RUN_ID_SHAPE}")
+    command = build_command(
+        request, run_dir, 1, bash=bash, deepspeed=deepspeed, master_port="(a free port)", ops_dir=ops_dir
+    )
+    files = sorted(path for path in request.bundle.rglob("*") if path.is_file())
+    return LaunchDescription(
+        run_dir=run_dir.path,
+        command=command,
+        secret_names=request.plan.launch.env_from,
+        bundle_files={str(path.relative_to(request.bundle)): path.read_text("utf-8") for path in files},
+        written_files=_RUN_FILES,
+    )

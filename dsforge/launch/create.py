@@ -1,0 +1,93 @@
+"""Makes a run directory: the bundle as it will be run, and the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import shutil
+import socket
+import time
+from pathlib import Path
+
+from dsforge.base.canonical import sha256_text, sha256_value
+from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.exits import ExitCode
+from dsforge.base.files import write_atomically
+from dsforge.launch import facts
+from dsforge.launch.command import checkpoint_dir, safe_name
+from dsforge.launch.types import LaunchRequest
+from dsforge.records.run_dir import RunDir
+from dsforge.records.run_manifest import RunManifest
+
+_REQUIRED = ("plan.json", "hostfile", "launch.sh")
+
+
+def check_bundle(bundle: Path) -> None:
+    """Raise DsforgeError when a file that every launch needs is missing."""
+    for name in _REQUIRED:
+        if not (bundle / name).is_file():
+            raise DsforgeError(
+                code="launch/bundle",
+                message=f"the bundle has no {name}",
+                place=Place(file=str(bundle)),
+                hint="render it again: dsforge render RECIPE --out FOLDER",
+                exit_code=ExitCode.ENVIRONMENT,
+            )
+
+
+def create_run(request: LaunchRequest) -> RunDir:
+    """Make the run's folder with bundle and manifest; DsforgeError when the disk refuses."""
+    try:
+        run_dir = _make_folder(request)
+        shutil.copytree(request.bundle, run_dir.bundle)
+        checkpoint_dir(request, run_dir).mkdir(parents=True, exist_ok=True)
+        write_atomically(run_dir.manifest, _manifest(request, run_dir).to_json())
+    except (OSError, shutil.Error) as error:
+        raise disk_error(request.runs_root, error) from error
+    return run_dir
+
+
+def disk_error(place: Path, error: Exception) -> DsforgeError:
+    """Return the error for a run directory that cannot be written."""
+    return DsforgeError(
+        code="launch/run-directory",
+        message=f"the run directory cannot be written: {error}",
+        place=Place(file=str(place)),
+        hint="free space or choose another folder with --runs-dir or DSFORGE_RUNS",
+        exit_code=ExitCode.ENVIRONMENT,
+    )
+
+
+def _make_folder(request: LaunchRequest) -> RunDir:
+    root = request.runs_root.absolute()
+    root.mkdir(parents=True, exist_ok=True)
+    while True:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        run_dir = RunDir(root / f"{safe_name(request.plan.name)}-{stamp}-{secrets.token_hex(2)}")
+        try:
+            run_dir.path.mkdir()
+        except FileExistsError:
+            continue
+        return run_dir
+
+
+def _manifest(request: LaunchRequest, run_dir: RunDir) -> RunManifest:
+    files = sorted(path for path in run_dir.bundle.rglob("*") if path.is_file())
+    return RunManifest(
+        run_id=run_dir.path.name,
+        name=request.plan.name,
+        created_time=time.time(),
+        command=request.command,
+        recipe_path=request.recipe_path,
+        recipe_text=request.recipe_text,
+        recipe_sha256=sha256_text(request.recipe_text),
+        plan_sha256=sha256_value(request.plan.to_json_value()),
+        bundle_sha256={
+            str(path.relative_to(run_dir.bundle)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in files
+        },
+        versions=facts.versions(),
+        revision=facts.revision(request.recipe_root),
+        host=socket.gethostname(),
+        secret_names=request.plan.launch.env_from,
+    )

@@ -1,0 +1,98 @@
+"""Follows the streams of one attempt: who has reported, who has ended, how far training is."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dsforge.launch.world import report_difference
+from dsforge.plan.types import Plan
+from dsforge.records.run_dir import AttemptDir
+from dsforge.records.streams import Event, ExitRecord, MetricsLine, WorldReport, read_lines
+
+SUPERVISOR = "supervisor"
+JOINED = "joined"
+"""The event by which a trainer says that its process group stands."""
+
+Item = WorldReport | ExitRecord | MetricsLine | Event
+_TYPES: dict[str, type[Item]] = {line.kind(): line for line in (WorldReport, ExitRecord, MetricsLine, Event)}
+
+
+class Follower:
+    """What is known of an attempt; `poll` reads what is new."""
+
+    def __init__(self, plan: Plan, attempt: AttemptDir) -> None:
+        self.reports: dict[int, WorldReport] = {}
+        self.exits: dict[int, ExitRecord] = {}
+        self.losses: dict[int, float] = {}
+        self.last_metrics: MetricsLine | None = None
+        self.joined = False
+        self.mismatch: tuple[WorldReport, str] | None = None
+        self.last_progress = time.monotonic()
+        self._plan = plan
+        streams = [attempt.rank_stream(node) for node in range(plan.layout.nodes)]
+        # Rank streams first: once a rank's exit is known, what it wrote before is read in the same round.
+        self._offsets: dict[Path, int] = dict.fromkeys((*streams, attempt.metrics, attempt.events), 0)
+
+    def poll(self) -> list[Item]:
+        """Return the new lines of all streams by time; a line that is not what it says is left out."""
+        found: list[Item] = []
+        for path in self._offsets:
+            for offset, line in read_lines(path, self._offsets[path]):
+                self._offsets[path] = offset
+                item = _parse(line)
+                if item is not None and self._take(item):
+                    found.append(item)
+        return sorted(found, key=lambda item: item.time)
+
+    @property
+    def succeeded(self) -> bool:
+        """Tell whether every planned rank left an exit record with code 0."""
+        return len(self.exits) == self._plan.layout.world_size and not self.failed
+
+    @property
+    def failed(self) -> bool:
+        """Tell whether any rank left an exit record with another code than 0."""
+        return any(record.code != 0 for record in self.exits.values())
+
+    @property
+    def silent_ranks(self) -> list[int]:
+        """Return the planned ranks that have not reported."""
+        return [rank for rank in range(self._plan.layout.world_size) if rank not in self.reports]
+
+    def _take(self, item: Item) -> bool:
+        match item:
+            case WorldReport():
+                difference = report_difference(self._plan, item, self.reports)
+                if difference is None:
+                    self.reports[item.rank] = item
+                elif self.mismatch is None:
+                    self.mismatch = (item, difference)
+            case ExitRecord():
+                self.exits.setdefault(item.rank, item)
+                return True
+            case MetricsLine():
+                self.last_metrics = item
+                self.losses[item.step] = item.loss
+                self.joined = True
+            case Event(source=source, name=name):
+                if source == SUPERVISOR:
+                    return False
+                self.joined = self.joined or name == JOINED
+        self.last_progress = time.monotonic()
+        return True
+
+
+def _parse(line: dict[str, Any]) -> Item | None:
+    kind = _TYPES.get(str(line.get("kind")))
+    if kind is None:
+        return None
+    try:
+        item = kind.from_dict(line)
+    except TypeError:
+        return None
+    if isinstance(item, ExitRecord):
+        return replace(item, tail=tuple(item.tail))  # JSON knows lists only
+    return item

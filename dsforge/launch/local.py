@@ -1,0 +1,39 @@
+"""The local launcher: the bundle's launch.sh, which execs deepspeed's own runner on this machine."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from dsforge.base.processes import ProcessId, identify
+from dsforge.launch.types import Command
+
+
+class LocalRunner:
+    """A started runner, in a session of its own: a Ctrl-C at the terminal reaches dsforge alone."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        identity = identify(process.pid)
+        assert identity is not None, "an unreaped child has an identity"
+        self.identity: ProcessId = identity
+
+    def return_code(self) -> int | None:
+        """Return the runner's exit code, -N for signal N, None while it runs."""
+        return self._process.poll()
+
+
+def start(command: Command, caller_environ: Mapping[str, str], log: Path) -> LocalRunner:
+    """Start one attempt, its own words going to `log`; OSError when that fails."""
+    with log.open("ab") as stream:
+        process = subprocess.Popen(
+            list(command.argv),
+            env={**caller_environ, **command.environ},
+            cwd=command.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
+    return LocalRunner(process)

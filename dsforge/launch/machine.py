@@ -1,0 +1,80 @@
+"""What a local launch needs of this machine: the launcher program, a shell, secrets, a free port."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import socket
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from dsforge.base.errors import DsforgeError
+from dsforge.base.exits import ExitCode
+from dsforge.base.resources import package_parent
+
+_PORT_LIMITS = (20_000, 32_000)
+"""Below the kernel's own range for outgoing connections, which begins at 32768."""
+_PORT_TRIES = 200
+
+
+def find_deepspeed() -> Path:
+    """Return the deepspeed launcher of this Python's own environment; DsforgeError when it has none."""
+    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
+        program = folder / "deepspeed"
+        if os.access(program, os.X_OK):
+            return program
+    raise _missing(
+        f"the deepspeed launcher is not installed beside {sys.executable}",
+        "install the training extra into this environment: pip install 'dsforge[train]'",
+    )
+
+
+def find_bash() -> Path:
+    """Return bash; DsforgeError without one."""
+    found = shutil.which("bash")
+    if found is None:
+        raise _missing("bash is not installed", "the bundle's launch.sh is a bash script; install bash")
+    return Path(found)
+
+
+def check_secrets(names: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Raise DsforgeError for each variable of `launch.env_from` that the caller's environment lacks."""
+    absent = [name for name in names if name not in environ]
+    if absent:
+        raise DsforgeError(
+            code="launch/env-from",
+            message=f"launch.env_from names {', '.join(absent)}, which the environment does not have",
+            hint=f"export {absent[0]} before dsforge launch, or take it out of launch.env_from",
+            exit_code=ExitCode.ENVIRONMENT,
+        )
+
+
+def free_port() -> int:
+    """Return a TCP port that nothing on this machine listens on; DsforgeError when none is found."""
+    for _ in range(_PORT_TRIES):
+        port = random.SystemRandom().randint(*_PORT_LIMITS)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    raise _missing("no free TCP port was found for the rendezvous", "set MASTER_PORT to a free port")
+
+
+def python_path(environ: Mapping[str, str]) -> str | None:
+    """Return the PYTHONPATH under which the ranks can import dsforge, or None to leave it as it is."""
+    try:
+        metadata.version("dsforge")
+    except metadata.PackageNotFoundError:
+        parts = [str(package_parent()), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+        return os.pathsep.join(dict.fromkeys(parts))
+    return None
+
+
+def _missing(message: str, hint: str) -> DsforgeError:
+    return DsforgeError(code="launch/environment", message=message, hint=hint, exit_code=ExitCode.ENVIRONMENT)

@@ -1,0 +1,86 @@
+"""Compiled kernels: one folder an environment, built before the ranks start, stale locks cleared.
+
+Two environments that share a folder rebuild each other's kernels, and a lock left by a killed build makes
+every later run wait for ever (torch/utils/file_baton.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+from dsforge.base.errors import DsforgeError
+from dsforge.base.exits import ExitCode
+from dsforge.base.processes import has_open
+
+_BUILD_SECONDS = 1_800.0
+_ERROR_LINES = 12
+_BUILDERS = {"FusedAdam": "FusedAdamBuilder"}
+
+
+def ops_dir(environ: Mapping[str, str]) -> Path:
+    """Return TORCH_EXTENSIONS_DIR: the user's, or one for this Python prefix and torch version."""
+    if chosen := environ.get("TORCH_EXTENSIONS_DIR"):
+        return Path(chosen)
+    try:
+        torch_version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        torch_version = "none"
+    mark = hashlib.sha256(f"{sys.prefix}\n{torch_version}".encode()).hexdigest()[:16]
+    cache = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME", "/tmp")) / ".cache")  # noqa: S108 - without a home there is nothing better
+    return Path(cache) / "dsforge" / "ops" / mark
+
+
+def clear_stale_locks(folder: Path) -> tuple[Path, ...]:
+    """Remove and return build locks that no live process has open; OSError when one cannot be removed."""
+    stale = tuple(lock for lock in sorted(folder.glob("**/lock")) if lock.is_file() and not has_open(lock))
+    for lock in stale:
+        lock.unlink(missing_ok=True)
+    return stale
+
+
+def needed_ops(accelerator: str, ds_config: Path) -> tuple[str, ...]:
+    """Return the kernels that the engine would compile at start; ValueError for a bad ds_config.json."""
+    if accelerator == "cpu" or not ds_config.is_file():
+        return ()  # on a CPU torch's own Adam is rendered, which compiles nothing
+    optimizer = json.loads(ds_config.read_text("utf-8")).get("optimizer") or {}
+    if str(optimizer.get("type", "")).lower() not in ("adam", "adamw"):
+        return ()
+    return () if (optimizer.get("params") or {}).get("torch_adam") else ("FusedAdam",)
+
+
+def build_ops(names: tuple[str, ...], environ: Mapping[str, str]) -> None:
+    """Compile kernels in a process of their own; DsforgeError with the compiler's last words."""
+    for name in names:
+        builder = _BUILDERS[name]
+        program = f"from deepspeed.ops.op_builder import {builder}; {builder}().load()"
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", program],
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=_BUILD_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise _failed(name, f"it took more than {_BUILD_SECONDS:.0f} s") from error
+        if done.returncode != 0:
+            raise _failed(name, "\n".join(done.stdout.splitlines()[-_ERROR_LINES:]))
+
+
+def _failed(name: str, why: str) -> DsforgeError:
+    return DsforgeError(
+        code="launch/ops",
+        message=f"the {name} kernel could not be built: {why}",
+        hint="install a CUDA toolkit that fits torch, or use torch's own Adam (torch_adam in ds_config.json)",
+        exit_code=ExitCode.ENVIRONMENT,
+    )

@@ -1,0 +1,213 @@
+"""`launch_run`: from a request to the outcome of a run, with its restarts."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dsforge.base import prctl, processes
+from dsforge.base.exits import ExitCode, ExitKind
+from dsforge.launch import machine, op_cache
+from dsforge.launch.attempt import Attempt
+from dsforge.launch.cause import Cause
+from dsforge.launch.command import build_command, describe_launch
+from dsforge.launch.create import check_bundle, create_run, disk_error
+from dsforge.launch.signals import StopSignals
+from dsforge.launch.types import LaunchDescription, LaunchRequest, OnEvent, ProgressEvent, RunOutcome
+from dsforge.launch.world import check_world
+from dsforge.records.run_dir import RunDir
+from dsforge.records.run_state import Restart, RunExit, RunState, write_state
+from dsforge.records.streams import MetricsLine
+
+_RESTARTABLE = (ExitKind.RANK_KILLED, ExitKind.LAUNCHER_DIED, ExitKind.WATCHDOG)
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """What was found on this machine for a launch."""
+
+    bash: Path
+    deepspeed: Path
+    ops_dir: Path
+
+
+def launch_run(request: LaunchRequest, on_event: OnEvent) -> RunOutcome:
+    """Start a run and supervise it to its end; no process of it is left.
+
+    DsforgeError when this machine cannot run the plan or the run directory cannot be written.
+    """
+    request = replace(
+        request, runs_root=request.runs_root.absolute(), recipe_root=request.recipe_root.absolute()
+    )
+    found = _preflight(request)
+    _prepare_ops(request, found, on_event)
+    with StopSignals() as signals:
+        run_dir = create_run(request)
+        prctl.adopt_orphans()
+        try:
+            return _Run(request, run_dir, found, on_event, signals).run()
+        except OSError as error:
+            raise disk_error(run_dir.path, error) from error
+        finally:
+            prctl.adopt_orphans(adopt=False)
+
+
+def describe_run(request: LaunchRequest) -> LaunchDescription:
+    """Return what `launch_run` would start and write, after the same checks, touching nothing."""
+    found = _preflight(request)
+    return describe_launch(request, bash=found.bash, deepspeed=found.deepspeed, ops_dir=found.ops_dir)
+
+
+def _preflight(request: LaunchRequest) -> _Machine:
+    check_bundle(request.bundle)
+    check_world(request.plan, request.bundle / "hostfile", request.environ)
+    machine.check_secrets(request.plan.launch.env_from, request.environ)
+    return _Machine(machine.find_bash(), machine.find_deepspeed(), op_cache.ops_dir(request.environ))
+
+
+def _prepare_ops(request: LaunchRequest, found: _Machine, on_event: OnEvent) -> None:
+    try:
+        found.ops_dir.mkdir(parents=True, exist_ok=True)
+        for lock in op_cache.clear_stale_locks(found.ops_dir):
+            on_event(
+                ProgressEvent(time.time(), "prebuild", f"removed a lock that a killed build left: {lock}")
+            )
+    except OSError as error:
+        raise disk_error(found.ops_dir, error) from error
+    names = op_cache.needed_ops(request.plan.accelerator, request.bundle / "ds_config.json")
+    if names:
+        path = os.pathsep.join(filter(None, (str(found.deepspeed.parent), request.environ.get("PATH"))))
+        ops_environ = {**request.environ, "TORCH_EXTENSIONS_DIR": str(found.ops_dir), "PATH": path}
+        on_event(
+            ProgressEvent(time.time(), "prebuild", f"building {', '.join(names)} where it is not built yet")
+        )
+        op_cache.build_ops(names, ops_environ)
+
+
+class _Run:
+    """One run with its state file and attempts."""
+
+    def __init__(
+        self,
+        request: LaunchRequest,
+        run_dir: RunDir,
+        found: _Machine,
+        on_event: OnEvent,
+        signals: StopSignals,
+    ) -> None:
+        self._request = request
+        self._run_dir = run_dir
+        self._found = found
+        self._on_event = on_event
+        self._signals = signals
+        self._losses: dict[int, float] = {}
+        self._last_metrics: MetricsLine | None = None
+        supervisor = processes.identify(os.getpid())
+        assert supervisor is not None, "this process runs"
+        self._state = RunState(
+            run_id=run_dir.path.name,
+            name=request.plan.name,
+            state="starting",
+            attempt=1,
+            host=socket.gethostname(),
+            boot_id=processes.boot_id(),
+            supervisor=supervisor,
+            started_time=time.time(),
+        )
+
+    def run(self) -> RunOutcome:
+        """Run attempts until one succeeds or no restart is left; OSError when the disk refuses."""
+        self._save()
+        self._emit("created", f"run {self._state.run_id} in {self._run_dir.path}")
+        try:
+            while True:
+                cause = self._attempt()
+                if not self._restarts_after(cause):
+                    return self._end(cause)
+                assert cause is not None, "success is not restarted"
+                self._restart(cause)
+        except BaseException as error:
+            self._abandon(error)
+            raise
+
+    def _attempt(self) -> Cause | None:
+        number = self._state.attempt
+        command = build_command(
+            self._request,
+            self._run_dir,
+            number,
+            bash=self._found.bash,
+            deepspeed=self._found.deepspeed,
+            master_port=str(machine.free_port()),
+            ops_dir=self._found.ops_dir,
+            python_path=machine.python_path(self._request.environ),
+        )
+        attempt = Attempt(
+            self._request,
+            self._state.run_id,
+            number,
+            self._run_dir.attempt(number),
+            on_event=self._on_event,
+            signals=self._signals,
+        )
+        try:
+            return attempt.run(command, lambda word, launcher: self._save(state=word, launcher=launcher))
+        finally:
+            self._losses |= attempt.follower.losses
+            self._last_metrics = attempt.follower.last_metrics or self._last_metrics
+
+    def _restarts_after(self, cause: Cause | None) -> bool:
+        return (
+            cause is not None
+            and cause.kind in _RESTARTABLE
+            and self._last_metrics is not None  # a run that never made a step would fail the same way again
+            and self._signals.first is None
+            and len(self._state.restarts) < self._request.plan.launch.restarts
+        )
+
+    def _restart(self, cause: Cause) -> None:
+        number = self._state.attempt + 1
+        why = cause.message.splitlines()[0]
+        restart = Restart(number, time.time(), why)
+        self._save(state="starting", attempt=number, launcher=None, restarts=(*self._state.restarts, restart))
+        left = self._request.plan.launch.restarts - len(self._state.restarts)
+        self._emit("restart", f"attempt {number} starts, {left} restarts left: {why}")
+
+    def _end(self, cause: Cause | None) -> RunOutcome:
+        if cause is None:
+            how, word = RunExit(int(ExitCode.OK), ExitKind.OK.value, "every rank ended well"), "succeeded"
+        else:
+            how = cause.as_exit(stepped=self._last_metrics is not None)
+            asked = cause.kind in (ExitKind.INTERRUPTED, ExitKind.TERMINATED)
+            word = "stopped" if asked else "failed"
+        self._save(state=word, exit=how, ended_time=time.time())
+        self._emit("ended", how.message)
+        return RunOutcome(
+            run_id=self._state.run_id,
+            run_dir=self._run_dir.path,
+            attempts=self._state.attempt,
+            exit=how,
+            losses=dict(sorted(self._losses.items())),
+            last_metrics=self._last_metrics,
+            tail=cause.tail if cause else (),
+        )
+
+    def _abandon(self, error: BaseException) -> None:
+        kind, code = ExitKind.BUG, ExitCode.BUG
+        if isinstance(error, OSError):
+            kind, code = ExitKind.ENVIRONMENT, ExitCode.ENVIRONMENT
+        how = RunExit(int(code), kind.value, f"the supervisor failed: {error!r}")
+        try:
+            self._save(state="failed", exit=how, ended_time=time.time())
+        except OSError:
+            return  # the disk that refused once; the supervisor's death marks the run as lost
+
+    def _save(self, **changes: object) -> None:
+        self._state = replace(self._state, **changes)  # type: ignore[arg-type]  # names are RunState's own
+        write_state(self._run_dir.state, self._state)
+
+    def _emit(self, name: str, message: str) -> None:
+        self._on_event(ProgressEvent(time.time(), name, message, self._state.attempt))

@@ -1,0 +1,58 @@
+"""Ends every process of a run: asked first, then killed, and looked for until none is left."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from dsforge.base import processes
+from dsforge.base.processes import ProcessId
+from dsforge.launch.launchers import Runner
+from dsforge.records import environment
+
+GRACE_SECONDS = 4.5
+"""Longer than a rank's own patience with its trainer (dsforge/rank/main.py)."""
+LAUNCHER_SECONDS = 2.5
+"""For the launchers to notice that their ranks have ended; deepspeed looks once a second."""
+_KILL_SECONDS = 10.0
+_TICK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Stopper:
+    """What belongs to one attempt: recorded wrappers and trainers, the runner, and the mark of the run."""
+
+    run_id: str
+    runner: Runner
+    hurry: Callable[[], bool]
+
+    def stop(self, wrappers: Iterable[ProcessId]) -> None:
+        """Ask the ranks to end, wait for them and for the launchers, then kill what is left."""
+        asked = [wrapper for wrapper in wrappers if processes.send_signal(wrapper, signal.SIGTERM)]
+        if asked:
+            self._wait(lambda: not any(map(processes.is_alive, asked)), GRACE_SECONDS)
+            self._wait(lambda: self.runner.return_code() is not None, LAUNCHER_SECONDS)
+        self.kill()
+
+    def finish(self, patience_seconds: float) -> None:
+        """Wait for the launchers of ranks that have all ended, then kill what is left."""
+        self._wait(lambda: self.runner.return_code() is not None, patience_seconds)
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL every process that carries the run's mark until none is left."""
+        deadline = time.monotonic() + _KILL_SECONDS
+        while left := processes.carrying(environment.RUN_ID, self.run_id):
+            for process in left:
+                processes.send_signal(process, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                return  # in an uninterruptible wait; the kernel ends it when the wait does
+            time.sleep(_TICK_SECONDS)
+        self._wait(lambda: self.runner.return_code() is not None, LAUNCHER_SECONDS)
+
+    def _wait(self, done: Callable[[], bool], patience_seconds: float) -> None:
+        deadline = time.monotonic() + patience_seconds
+        while not done() and time.monotonic() < deadline and not self.hurry():
+            time.sleep(_TICK_SECONDS)

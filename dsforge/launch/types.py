@@ -1,0 +1,82 @@
+"""What a launch is asked, what it reports on the way, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dsforge.plan.types import Plan
+from dsforge.records.run_state import RunExit
+from dsforge.records.streams import Event, MetricsLine
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """One run to start. `environ` is the caller's environment, `extra_environ` goes over it.
+
+    `corpus` is the prefix of the built-in corpus; `command` what the user typed, for the manifest.
+    """
+
+    plan: Plan
+    bundle: Path
+    runs_root: Path
+    recipe_root: Path
+    recipe_path: str
+    recipe_text: str
+    command: tuple[str, ...]
+    environ: Mapping[str, str]
+    corpus: str | None = None
+    extra_environ: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressEvent:
+    """Something to tell the user while a run goes on.
+
+    `name`: created, prebuild, started, rank_up, joined, step, event, rank_ended, stopping, restart, ended.
+    """
+
+    time: float
+    name: str
+    message: str
+    attempt: int = 0
+    rank: int | None = None
+    metrics: MetricsLine | None = None
+    event: Event | None = None
+
+
+OnEvent = Callable[[ProgressEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """How a run ended. `losses` maps step to loss; a step repeated after a restart keeps the later value."""
+
+    run_id: str
+    run_dir: Path
+    attempts: int
+    exit: RunExit
+    losses: dict[int, float]
+    last_metrics: MetricsLine | None
+    tail: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program with what it is given: `environ` are the variables set over the caller's environment."""
+
+    argv: tuple[str, ...]
+    environ: dict[str, str]
+    cwd: Path
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchDescription:
+    """What a launch would run and write, told without touching anything."""
+
+    run_dir: Path
+    command: Command
+    secret_names: tuple[str, ...]
+    bundle_files: dict[str, str]
+    written_files: tuple[str, ...]

@@ -1,0 +1,104 @@
+"""The planned world against the one at hand: checked before anything starts and as ranks report."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.exits import ExitCode
+from dsforge.launch.hostfile import read_hostfile
+from dsforge.plan.types import Plan
+from dsforge.records.streams import WorldReport
+
+_NVIDIA_SMI_SECONDS = 60.0
+
+
+def check_world(plan: Plan, hostfile: Path, environ: Mapping[str, str]) -> None:
+    """Compare hosts, slots and visible GPUs with the plan; DsforgeError names the first difference."""
+    slots = read_hostfile(hostfile)
+    layout = plan.layout
+    place = Place(file=str(hostfile))
+    if len(slots) != layout.nodes:
+        raise _differs(f"the hostfile has {len(slots)} hosts, the plan {layout.nodes} nodes", place)
+    for host, count in slots.items():
+        if count != layout.gpus_per_node:
+            raise _differs(
+                f"host {host} has {count} slots, the plan {layout.gpus_per_node} a node", Place(host=host)
+            )
+    total = sum(slots.values())
+    if total != layout.world_size:
+        raise _differs(f"the hostfile has {total} slots, the plan {layout.world_size} ranks", place)
+    if plan.accelerator == "cuda":
+        visible = visible_gpus(environ)
+        if visible < layout.gpus_per_node:
+            raise DsforgeError(
+                code="launch/gpus",
+                message=f"the plan needs {layout.gpus_per_node} GPUs on this machine, {visible} are visible",
+                hint="set CUDA_VISIBLE_DEVICES to enough devices, plan for fewer, or use cluster.gpu=cpu",
+                exit_code=ExitCode.ENVIRONMENT,
+            )
+
+
+def visible_gpus(environ: Mapping[str, str]) -> int:
+    """Return how many GPUs a process would see: nvidia-smi's, or those CUDA_VISIBLE_DEVICES leaves."""
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
+    installed = _installed_gpus(environ)
+    if chosen is None:
+        return installed
+    count = 0
+    for device in (part.strip() for part in chosen.split(",")):
+        # CUDA stops at the first id that names no device.
+        if not device or device.startswith("-") or (device.isdecimal() and int(device) >= installed):
+            break
+        count += 1
+    return min(count, installed)
+
+
+def _installed_gpus(environ: Mapping[str, str]) -> int:
+    try:
+        listing = subprocess.run(
+            ["nvidia-smi", "-L"],  # noqa: S607 - its place differs by driver package
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_NVIDIA_SMI_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
+
+
+def report_difference(plan: Plan, report: WorldReport, seen: Mapping[int, WorldReport]) -> str | None:
+    """Return how a rank's report differs from the plan or repeats another's, or None."""
+    layout = plan.layout
+    who = f"rank {report.rank} on host {report.host}"
+    if report.world_size != layout.world_size:
+        return f"{who} is in a world of {report.world_size}, the plan has {layout.world_size}"
+    if not 0 <= report.rank < layout.world_size:
+        return f"{who} is not one of the plan's ranks 0 to {layout.world_size - 1}"
+    if report.rank in seen:
+        return f"{who} (pid {report.pid}) was started twice, first as pid {seen[report.rank].pid}"
+    expected = divmod(report.rank, layout.gpus_per_node)
+    if (report.node, report.local_rank) != expected:
+        return (
+            f"{who} is local rank {report.local_rank} of node {report.node}, "
+            f"the plan puts it at local rank {expected[1]} of node {expected[0]}"
+        )
+    hosts = {other.host for other in seen.values() if other.node == report.node}
+    if hosts and report.host not in hosts:
+        return f"{who} says node {report.node}, which is host {min(hosts)}"
+    return None
+
+
+def _differs(message: str, place: Place) -> DsforgeError:
+    return DsforgeError(
+        code="launch/world",
+        message=message,
+        place=place,
+        hint="plan and hostfile must describe the same world; render the bundle again",
+        exit_code=ExitCode.ENVIRONMENT,
+    )

@@ -1,0 +1,1 @@
+"""What the tests of rank/, launch/ and runs/ share: a plan made by hand, a bundle, tiny trainers."""
