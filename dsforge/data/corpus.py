@@ -1,0 +1,36 @@
+"""The built-in corpus: the Python standard library's sources, real text found on every machine."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from pathlib import Path
+
+from dsforge.base.canonical import sha256_text
+
+_SKIP = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idlelib", "lib2to3"}
+_MAX_FILES = 400
+"""Enough for a few million tokens; more only makes the tokenizer slower to train."""
+
+
+def standard_library_files() -> list[Path]:
+    """Return the first source files of the running interpreter's standard library, by name."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    found = []
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = sorted(set(subfolders) - _SKIP)
+        found += [Path(folder, name) for name in sorted(names) if name.endswith(".py")]
+    return sorted(found)[:_MAX_FILES]
+
+
+def cache_root() -> Path:
+    """Return the folder for things that can be made again: $XDG_CACHE_HOME/dsforge or ~/.cache/dsforge."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
+    return root / "dsforge"
+
+
+def corpus_key(vocab: int, files: list[Path]) -> str:
+    """Return a name that differs when the vocabulary, the interpreter or its sources do."""
+    sizes = ",".join(f"{path}:{path.stat().st_size}" for path in files)
+    return f"stdlib-v{vocab}-{sha256_text(sizes)[:12]}"

@@ -1,0 +1,205 @@
+"""Text files to Megatron's `.bin/.idx` pair and a tokenizer.json beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.exits import ExitCode
+from dsforge.data.corpus import cache_root, corpus_key, standard_library_files
+from dsforge.data.tokenizer import SMALLEST_VOCAB, end_of_text_id, load_tokenizer, train_bpe
+
+_UINT16_LIMIT = 65_500
+"""Megatron stores tokens as uint16 below this vocabulary (megatron/core/datasets: DType.optimal_dtype)."""
+_BATCH = 64
+"""Documents encoded at once; the tokenizer works on all cores within a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What was written."""
+
+    prefix: Path
+    documents: int
+    tokens: int
+    vocab: int
+    tokenizer: Path
+
+
+def prepare(
+    files: Sequence[Path],
+    prefix: Path,
+    *,
+    tokenizer: Path | None = None,
+    vocab: int = 32_768,
+    json_key: str = "text",
+) -> Prepared:
+    """Write PREFIX.bin, PREFIX.idx and PREFIX.tokenizer.json from text, .jsonl files or folders.
+
+    Each text file or JSON line is one document, ended by the end-of-text token. Files appear whole or
+    not at all. DsforgeError DSF05x for unreadable input, empty input or an unwritable target.
+    """
+    sources = list(_expand(files))
+    if tokenizer is not None:
+        encoder = load_tokenizer(tokenizer)
+    else:
+        if vocab < SMALLEST_VOCAB:
+            raise DsforgeError(
+                "DSF051", f"a vocabulary of {vocab} cannot hold all bytes", hint=f"at least {SMALLEST_VOCAB}"
+            )
+        encoder = train_bpe(_documents(sources, json_key), vocab)
+    try:
+        return _write(encoder, _documents(sources, json_key), prefix)
+    except OSError as error:
+        raise DsforgeError(
+            "DSF052",
+            f"cannot write {prefix}: {error.strerror}",
+            hint="choose a writable folder with free space",
+            exit_code=ExitCode.ENVIRONMENT,
+        ) from None
+
+
+def builtin_corpus(vocab: int) -> Path:
+    """Return the prefix of the built-in corpus for a vocabulary, made on first use and then cached.
+
+    Below 257 tokens the text is stored as bytes modulo the vocabulary: still real text, and every id
+    is legal.
+    """
+    files = standard_library_files()
+    folder = cache_root() / "corpus" / corpus_key(vocab, files)
+    prefix = folder / "corpus"
+    if Path(f"{prefix}.idx").exists() and Path(f"{prefix}.bin").exists():
+        return prefix
+    if vocab < SMALLEST_VOCAB:
+        _write_bytes(files, prefix, vocab)
+    else:
+        prepare(files, prefix, vocab=vocab)
+    return prefix
+
+
+def _expand(files: Sequence[Path]) -> Iterator[Path]:
+    for path in files:
+        if path.is_dir():
+            for folder, subfolders, names in os.walk(path):
+                subfolders.sort()
+                yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
+        elif path.exists():
+            yield path
+        else:
+            raise DsforgeError(
+                "DSF053", "no such file or folder", Place(str(path)), "name existing text files"
+            )
+
+
+def _documents(files: Sequence[Path], json_key: str) -> Iterator[str]:
+    for path in files:
+        try:
+            if path.suffix in (".jsonl", ".ndjson"):
+                yield from _json_documents(path, json_key)
+            else:
+                text = path.read_text("utf-8", errors="strict")
+                if text.strip():
+                    yield text
+        except UnicodeDecodeError:
+            continue  # a picture or an archive in a source tree: not text
+        except OSError as error:
+            raise DsforgeError(
+                "DSF053", f"cannot be read: {error.strerror}", Place(str(path)), "name readable text files"
+            ) from None
+
+
+def _json_documents(path: Path, key: str) -> Iterator[str]:
+    with path.open(encoding="utf-8") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            place = Place(str(path), number, 1)
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise DsforgeError("DSF054", f"not JSON: {error}", place, "one JSON object a line") from None
+            if not isinstance(record, dict) or not isinstance(record.get(key), str):
+                raise DsforgeError(
+                    "DSF054", f"no text under key `{key}`", place, "name the key with --json-key"
+                )
+            if record[key].strip():
+                yield record[key]
+
+
+def _batches(documents: Iterator[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    for document in documents:
+        batch.append(document)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _write(encoder: Any, documents: Iterator[str], prefix: Path) -> Prepared:
+    vocab = encoder.get_vocab_size()
+    end = end_of_text_id(encoder)
+    with _IndexedPair(prefix, vocab) as pair:
+        for batch in _batches(documents):
+            for encoding in encoder.encode_batch(batch, add_special_tokens=False):
+                pair.add([*encoding.ids, *([end] if end is not None else [])])
+        if not pair.documents:
+            raise DsforgeError("DSF055", "no text in the given files", hint="name UTF-8 text or .jsonl files")
+        tokenizer = Path(f"{prefix}.tokenizer.json")
+        encoder.save(str(pair.staged(tokenizer)))
+        pair.finish(tokenizer)
+    return Prepared(prefix, pair.documents, pair.tokens, vocab, tokenizer)
+
+
+def _write_bytes(files: Sequence[Path], prefix: Path, vocab: int) -> None:
+    with _IndexedPair(prefix, vocab) as pair:
+        for document in _documents(files, "text"):
+            pair.add([byte % vocab for byte in document.encode()])
+        pair.finish()
+
+
+class _IndexedPair:
+    """Builds a pair with megatron-core's own writer under temporary names; `finish` renames."""
+
+    def __init__(self, prefix: Path, vocab: int) -> None:
+        import numpy as np
+        from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
+
+        prefix.parent.mkdir(parents=True, exist_ok=True)
+        self.prefix = prefix
+        self.documents = 0
+        self.tokens = 0
+        self._numpy = np
+        self._type = np.uint16 if vocab < _UINT16_LIMIT else np.int32
+        self._builder = IndexedDatasetBuilder(str(self.staged(Path(f"{prefix}.bin"))), dtype=self._type)
+
+    def staged(self, path: Path) -> Path:
+        """Return the temporary name of a file that is not finished."""
+        return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+    def add(self, ids: list[int]) -> None:
+        """Append one document."""
+        self._builder.add_document(self._numpy.array(ids, dtype=self._type), [len(ids)])
+        self.documents += 1
+        self.tokens += len(ids)
+
+    def finish(self, *others: Path) -> None:
+        """Write the index and give every file its name, the index last."""
+        index = Path(f"{self.prefix}.idx")
+        self._builder.finalize(str(self.staged(index)))
+        for path in (*others, Path(f"{self.prefix}.bin"), index):
+            self.staged(path).replace(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._builder.data_file.close()
+        for suffix in (".bin", ".idx", ".tokenizer.json"):
+            self.staged(Path(f"{self.prefix}{suffix}")).unlink(missing_ok=True)
