@@ -1,0 +1,79 @@
+"""How runs end through the real deepspeed launcher: success, a failing rank, a hang, a wrong world, a restart."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+def test_success_is_an_exit_record_from_every_rank(supervise):
+    run = supervise(environ={"TINY_CHILD": "1"})
+    outcome = run.outcome()
+    assert (outcome["kind"], outcome["code"], outcome["attempts"]) == ("ok", 0, 1)
+    assert outcome["losses"] == {"1": 4.0, "2": 2.0, "3": 4.0 / 3}
+    assert {rank: record.cause for rank, record in run.exits().items()} == {0: "ok", 1: "ok"}
+    assert {rank: report.local_rank for rank, report in run.reports().items()} == {0: 0, 1: 1}
+    log = run.attempt.log(0).read_text()
+    assert sorted(log.splitlines()) == ["[rank 0] rank 0 is done", "[rank 1] rank 1 is done"]
+    assert run.state().state == "succeeded"
+
+
+def test_a_rank_that_raises_is_named_with_its_own_code(supervise):
+    run = supervise(environ={"TINY_STEPS": "0", "TINY_FAIL_RANK": "1", "TINY_FAIL_STEP": "5"})
+    outcome = run.outcome()
+    assert (outcome["kind"], outcome["code"], outcome["rank"]) == ("rank_failed", 1, 1)
+    assert outcome["signal"] is None
+    assert "RuntimeError: rank 1 fails on purpose" in outcome["message"]
+    assert run.exits()[0].cause == "stopped"
+
+
+def test_a_failure_before_the_first_step_is_4_and_still_names_the_rank(supervise):
+    run = supervise(environ={"TINY_FAIL_RANK": "0", "TINY_FAIL_STEP": "1", "TINY_STEPS": "0"})
+    outcome = run.outcome()
+    assert (outcome["kind"], outcome["code"], outcome["rank"]) == ("before_first_step", 4, 0)
+
+
+def test_a_hang_is_ended_by_the_watchdog(supervise):
+    run = supervise(
+        plan={"watchdog_seconds": 3.0},
+        environ={"TINY_STEPS": "0", "TINY_HANG_STEP": "3", "TINY_DEAF": "1", "TINY_CHILD": "1"},
+    )
+    outcome = run.outcome()
+    assert (outcome["kind"], outcome["code"]) == ("watchdog", 124)
+    assert "the last step was 2" in outcome["message"]
+
+
+def test_ranks_that_are_not_the_planned_world_are_stopped(supervise):
+    run = supervise(bundle={"options": "--num_gpus 1"})
+    outcome = run.outcome()
+    assert (outcome["kind"], outcome["code"], outcome["rank"]) == ("world_mismatch", 4, 0)
+    assert "started 1 ranks, the plan has 2" in outcome["message"]
+    assert run.reports() == {}
+
+
+def test_a_hostfile_that_is_not_the_planned_world_starts_nothing(supervise):
+    run = supervise(bundle={"slots": 1})
+    assert run.process.wait(60) == 3
+    code, message = json.loads((run.folder / "error.json").read_text())
+    assert code == "launch/world"
+    assert "localhost has 1 slots, the plan 2" in message
+    assert not (run.folder / "runs").exists()
+
+
+def test_a_killed_rank_is_restarted_and_an_exception_is_not(supervise):
+    run = supervise(
+        plan={"restarts": 3},
+        environ={"TINY_STEPS": "0", "TINY_FAIL_RANK": "1", "TINY_FAIL_STEP": "4", "TINY_ONLY_ATTEMPT": "2"},
+    )
+    run.until_training()
+    run.kill(run.trainer(0))
+    outcome = run.outcome()
+    assert (outcome["kind"], outcome["rank"], outcome["attempts"]) == ("rank_failed", 1, 2)
+    (restart,) = run.state().restarts
+    assert restart.attempt == 2
+    assert restart.why.startswith("rank 0 on host ")
+    assert "killed by SIGKILL" in restart.why
+    assert run.run_dir.attempt(1).metrics.exists()
