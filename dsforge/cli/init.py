@@ -1,0 +1,43 @@
+"""`dsforge init`: a starter recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsforge.base.errors import DsforgeError
+from dsforge.base.exits import ExitCode
+from dsforge.cli import output
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add the command."""
+    app.command("init", rich_help_panel=panel)(init)
+
+
+def init(
+    model: Annotated[str, typer.Option(help="A preset or a size; see `dsforge presets list`.")] = "gpt2",
+    gpus: Annotated[int, typer.Option(min=1, max=1_048_576, help="GPUs in all.")] = 8,
+    gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of one host.")] = 8,
+    gpu: Annotated[str, typer.Option(help="The GPU, or cpu.")] = "a100-sxm-80gb",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write. Default: stdout.")] = None,
+) -> None:
+    """Write a recipe that fits the model onto the GPUs: the smallest TP x PP whose states fit."""
+    from dsforge.base.files import write_atomically
+    from dsforge.ops.starter import starter_recipe
+
+    text = starter_recipe(model, gpus, gpus_per_node, gpu)
+    if out is None:
+        output.data(text)
+        return
+    if out.exists():
+        raise DsforgeError("DSF061", f"{out} exists", hint="name another file, or remove it")
+    try:
+        write_atomically(out, text)
+    except OSError as error:
+        raise DsforgeError(
+            "DSF062", f"cannot write {out}: {error.strerror}", exit_code=ExitCode.ENVIRONMENT
+        ) from None
+    output.note(f"wrote {out}; next: dsforge plan {out}")

@@ -1,0 +1,122 @@
+"""`dsforge launch`: run a recipe on this machine through the real deepspeed launcher."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dsforge.cli import output
+from dsforge.cli.options import ChangesArgument, JsonOption, ProfileOption, RecipeArgument, RunsOption, load
+
+if TYPE_CHECKING:
+    from dsforge.launch.types import LaunchDescription, RunOutcome
+    from dsforge.ops.start import StartOptions
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add the command."""
+    app.command("launch", rich_help_panel=panel)(launch)
+
+
+def start_options(runs: Path | None, allow: list[str] | None = None) -> StartOptions:
+    """Return how this process was asked to start runs."""
+    from dsforge.ops.start import StartOptions
+
+    root = runs or Path(os.environ.get("DSFORGE_RUNS") or "runs")
+    words = ("dsforge", *sys.argv[1:])
+    return StartOptions(root, words, dict(os.environ), frozenset(code.upper() for code in allow or ()))
+
+
+def launch(
+    recipe: RecipeArgument,
+    changes: ChangesArgument = None,
+    profile: ProfileOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "--dryrun", help="Print what would run; touch nothing.")
+    ] = False,
+    runs: RunsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Plan, render, start and watch a run. Ctrl-C stops every rank."""
+    from dsforge.cli.progress import Progress
+    from dsforge.ops.start import describe, start
+    from dsforge.plan.resolve import make_plan
+
+    loaded = load(recipe, changes, profile, json=json)
+    options = start_options(runs)
+    if dry_run:
+        _print_description(describe(loaded, options), json=json)
+        return
+    progress = Progress(make_plan(loaded).train.steps)
+    _, outcome = start(loaded, options, progress)
+    if json:
+        output.as_json(_as_dict(outcome))
+    else:
+        _print_outcome(outcome)
+    raise typer.Exit(outcome.exit.code)
+
+
+def _as_dict(outcome: RunOutcome) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {
+        "run_id": outcome.run_id,
+        "run": str(outcome.run_dir),
+        "attempts": outcome.attempts,
+        "exit": asdict(outcome.exit),
+        "losses": list(outcome.losses.values()),
+    }
+
+
+def _print_outcome(outcome: RunOutcome) -> None:
+    if outcome.exit.code == 0:
+        losses = list(outcome.losses.values())
+        fell = (
+            f"loss {losses[0]:.4f} to {losses[-1]:.4f} over {len(losses)} steps"
+            if losses
+            else "no step was left to do"
+        )
+        output.line(f"{outcome.run_id}: {fell}")
+        output.line(f"records in {outcome.run_dir}")
+        return
+    for text in outcome.tail[-20:]:
+        output.note(f"  | {text}")
+    output.note(f"error[{outcome.exit.kind}]: {outcome.exit.message}")
+    output.note(
+        f"  hint: `dsforge runs logs {outcome.run_id}` shows every rank; records in {outcome.run_dir}"
+    )
+
+
+def _print_description(what: LaunchDescription, *, json: bool) -> None:
+    from dsforge.base import shell
+
+    command = what.command
+    if json:
+        output.as_json(
+            {
+                "run": str(what.run_dir),
+                "command": list(command.argv),
+                "environment": command.environ,
+                "secrets": list(what.secret_names),
+                "files": what.bundle_files,
+                "written": list(what.written_files),
+            }
+        )
+        return
+    output.line(f"# run directory {what.run_dir}")
+    for name in what.written_files:
+        output.line(f"#   {name}")
+    for name, text in what.bundle_files.items():
+        output.line(f"\n# file bundle/{name}")
+        output.line(text.rstrip("\n"))
+    output.line("\n# environment")
+    for name, value in sorted(command.environ.items()):
+        output.line(f"export {name}={shell.quote(value)}")
+    for name in what.secret_names:
+        output.line(f"# {name}: from your environment, not shown")
+    output.line("\n# command, on this host")
+    output.line(shell.join(command.argv))

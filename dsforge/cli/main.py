@@ -1,0 +1,101 @@
+"""The command line: `run` is the one place that turns errors into exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+from typer.exceptions import TyperException
+
+from dsforge.base.errors import DsforgeError
+from dsforge.base.exits import ExitCode
+from dsforge.cli import (
+    data,
+    doctor,
+    init,
+    launch,
+    output,
+    plan,
+    presets,
+    render,
+    rule,
+    runs,
+    schema,
+    smoke,
+    validate,
+    verify,
+)
+
+_EPILOG = (
+    "Exit codes: 0 ok, 1 findings, 2 usage or unreadable recipe, 3 environment, 4 failed before the first "
+    "step, 5 a bug of dsforge, 124 watchdog, 130 and 143 stopped by a signal; a run that failed later ends "
+    "with the failing rank's code, signal N as 128 + N."
+)
+
+app = typer.Typer(
+    name="dsforge",
+    help="One readable recipe becomes a plan, files, a supervised training run.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _panel, _modules in {
+    "Recipe": (init, validate, plan, render),
+    "Run": (launch, smoke, verify),
+    "Look up": (schema, presets, rule, doctor),
+}.items():
+    for _module in _modules:
+        _module.register(app, _panel)
+app.add_typer(runs.app, name="runs", rich_help_panel="Run")
+app.add_typer(data.app, name="data", rich_help_panel="Recipe")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from dsforge import __version__
+
+        output.line(f"dsforge {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _globals(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    del version
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; no exception leaves."""
+    try:
+        result = app(args=list(arguments), prog_name="dsforge", standalone_mode=False)
+        sys.stdout.flush()
+    except DsforgeError as fault:
+        output.error(fault)
+        return int(fault.exit_code)
+    except TyperException as fault:
+        from typer.rich_utils import rich_format_error
+
+        rich_format_error(fault)  # type: ignore[arg-type]  # every TyperException raised here is a ClickException
+        return int(getattr(fault, "exit_code", ExitCode.USAGE))
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # the reader left: nothing to say to it
+        return int(ExitCode.OK)
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPTED)
+    except Exception as fault:  # noqa: BLE001 - the last line: a bug of ours becomes exit 5, not a traceback
+        output.internal_error(fault)
+        return int(ExitCode.BUG)
+    return result if isinstance(result, int) else int(ExitCode.OK)
+
+
+def run() -> None:
+    """Entry point of the `dsforge` program."""
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,29 @@
+"""Arguments that many commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsforge.cli import output
+from dsforge.recipe.load import LoadedRecipe, load_recipe
+
+RecipeArgument = Annotated[Path, typer.Argument(help="The recipe, a YAML file.", show_default=False)]
+ChangesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as batch.micro=4.", show_default=False),
+]
+ProfileOption = Annotated[str | None, typer.Option("--profile", help="A profile of the recipe.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+RunsOption = Annotated[
+    Path | None, typer.Option("--runs", help="Folder of runs. Default: $DSFORGE_RUNS or ./runs.")
+]
+
+
+def load(recipe: Path, changes: list[str] | None, profile: str | None, *, json: bool = False) -> LoadedRecipe:
+    """Load a recipe as a command was told to."""
+    if json:
+        output.use_json()
+    return load_recipe(recipe, changes or (), profile)

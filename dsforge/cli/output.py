@@ -1,0 +1,134 @@
+"""The printing module: data on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dsforge.base.errors import DsforgeError, Finding, Place, Severity
+
+SCHEMA_VERSION = 1
+_json_mode = False
+
+
+def use_json() -> None:
+    """Make errors of this process appear on stdout as JSON too."""
+    global _json_mode  # noqa: PLW0603 - one process prints for one command
+    _json_mode = True
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters, so that a hostile name cannot drive the terminal."""
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] if char != "\x1b" else "\\x1b"
+        for char in text
+    )
+
+
+def data(text: str) -> None:
+    """Write text to stdout as it is."""
+    sys.stdout.write(text)
+
+
+def line(text: str = "") -> None:
+    """Write one line of data to stdout, control characters escaped."""
+    sys.stdout.write(printable(text) + "\n")
+
+
+def note(text: str) -> None:
+    """Write one line to stderr."""
+    sys.stderr.write(printable(text) + "\n")
+    sys.stderr.flush()
+
+
+def as_json(value: dict[str, Any]) -> None:
+    """Write one JSON object with its schema version to stdout."""
+    sys.stdout.write(
+        json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2, ensure_ascii=False) + "\n"
+    )
+
+
+def _color(stream: Any) -> bool:
+    return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _paint(text: str, code: str) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if _color(sys.stderr) else text
+
+
+_COLORS = {Severity.ERROR: "1;31", Severity.WARNING: "1;33", Severity.NOTE: "1;36"}
+
+
+def finding(found: Finding) -> None:
+    """Write one finding to stderr: what, where with the line itself, and the edit that mends it."""
+    head = _paint(f"{found.severity.value}[{found.code}]", _COLORS[found.severity])
+    note_raw(f"{head}: {printable(found.message)}")
+    if found.place and str(found.place):
+        note(f"  --> {found.place}")
+        snippet = _snippet(found.place)
+        if snippet:
+            note(f"   |  {snippet}")
+    if found.hint:
+        note(f"  hint: {found.hint}")
+    elif found.fix:
+        note(f"  hint: {found.fix}")
+
+
+def note_raw(text: str) -> None:
+    """Write one line to stderr that may carry colours of ours."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _snippet(place: Place) -> str | None:
+    if place.file is None or place.line is None:
+        return None
+    try:
+        with Path(place.file).open(encoding="utf-8", errors="replace") as stream:
+            for number, text in enumerate(stream, start=1):
+                if number == place.line:
+                    return text.strip()[:100]
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def findings(found: Iterable[Finding]) -> None:
+    """Write several findings to stderr."""
+    for one in found:
+        finding(one)
+
+
+def error(fault: DsforgeError) -> None:
+    """Write an error and the findings it carries; under --json also as an object on stdout."""
+    first = Finding(fault.code, Severity.ERROR, fault.message, None, fault.place, fault.hint)
+    findings([first, *fault.findings])
+    if _json_mode:
+        everything = [first, *fault.findings]
+        as_json({"error": first.as_dict(), "findings": [one.as_dict() for one in everything]})
+
+
+def internal_error(fault: BaseException) -> None:
+    """Write a bug of ours: one line, and the traceback when DSFORGE_DEBUG is set."""
+    name = type(fault).__name__
+    note_raw(f"{_paint('error[DSF000]', '1;31')}: internal error: {printable(f'{name}: {fault}')[:500]}")
+    if os.environ.get("DSFORGE_DEBUG"):
+        note_raw("".join(traceback.format_exception(fault)))
+    else:
+        note("  hint: this is a fault of dsforge, please report it; DSFORGE_DEBUG=1 shows the traceback")
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a plain table to stdout: columns as wide as their content, readable without colour."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
+    if title:
+        line(title)
+    line("  " + "  ".join(name.ljust(width) for name, width in zip(columns, widths, strict=True)).rstrip())
+    for row in cells:
+        line("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

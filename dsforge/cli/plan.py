@@ -1,0 +1,95 @@
+"""`dsforge plan`: the resolved layout, parameters and model states, without torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from dsforge.base.errors import Severity
+from dsforge.base.exits import ExitCode
+from dsforge.base.units import format_bytes, format_count
+from dsforge.cli import output
+from dsforge.cli.options import ChangesArgument, JsonOption, ProfileOption, RecipeArgument, load
+
+if TYPE_CHECKING:
+    from dsforge.plan.types import Plan
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add the command."""
+    app.command("plan", rich_help_panel=panel)(plan)
+
+
+def plan(
+    recipe: RecipeArgument,
+    changes: ChangesArgument = None,
+    profile: ProfileOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Resolve a recipe: degrees, batch, stages, parameters, model states. Exit 1 when a rule refuses it."""
+    from dsforge.plan.resolve import make_plan
+
+    made = make_plan(load(recipe, changes, profile, json=json), refuse=False)
+    if json:
+        output.data(_canonical(made))
+    else:
+        _print(made)
+    refused = [found for found in made.findings if found["severity"] == Severity.ERROR.value]
+    for found in made.findings:
+        output.note(f"{found['severity']}[{found['code']}]: {found['message']}")
+        output.note(f"  hint: {found['hint']}")
+    raise typer.Exit(int(ExitCode.FINDINGS if refused else ExitCode.OK))
+
+
+def _canonical(made: Plan) -> str:
+    from dsforge.base.canonical import dumps
+
+    return dumps(made.to_json_value())
+
+
+def _print(made: Plan) -> None:
+    layout, batch, model = made.layout, made.batch, made.model
+    output.line(
+        f"{made.name}: {model.name}, {format_count(made.parameters.total)} parameters, trainer {made.trainer}"
+    )
+    where = f"{layout.nodes} x {layout.gpus_per_node} {made.gpu}"
+    output.line(
+        f"  layout   TP {layout.tp} x PP {layout.pp} x DP {layout.dp} = {layout.world_size} ranks on {where}"
+    )
+    zero = f"ZeRO-{layout.zero}, {made.train.precision}, recompute {made.train.recompute}"
+    output.line(f"  memory   {zero}")
+    triple = f"micro {batch.micro} x {batch.accumulation_steps} accumulation x DP {layout.dp}"
+    output.line(f"  batch    global {batch.global_size} = {triple}, {batch.seq_len} tokens a sample")
+    tokens = made.train.steps * batch.global_size * batch.seq_len
+    output.line(f"  length   {made.train.steps} steps, {format_count(tokens)} tokens")
+    nominal = made.nominal
+    output.line(
+        f"  nominal  {format_count(nominal.parameters)} x {nominal.bytes_per_parameter} B = "
+        f"{format_bytes(nominal.model_state_bytes)}, / {nominal.model_parallel_ranks} = "
+        f"{format_bytes(nominal.bytes_per_gpu)} a GPU ({nominal.bytes_formula})"
+    )
+    output.line()
+    rows = [
+        (
+            str(stage.stage),
+            f"{stage.first_layer}-{stage.first_layer + stage.layers - 1}",
+            " ".join(
+                filter(None, ["embedding" if stage.has_embedding else "", "head" if stage.has_head else ""])
+            ),
+            format_count(stage.parameters),
+            *(
+                format_bytes(stage.state_bytes_per_rank[kind])
+                for kind in ("parameters", "gradients", "optimizer")
+            ),
+            format_bytes(sum(stage.state_bytes_per_rank.values())),
+        )
+        for stage in layout.stages
+    ]
+    columns = ("stage", "layers", "also", "parameters", "weights", "gradients", "optimizer", "states")
+    output.table("Model states of one rank, by stage (activations and buffers come on top)", columns, rows)
+    if made.decisions:
+        output.line()
+        output.table(
+            "Decided here", ("key", "value", "why"), [(d.key, str(d.value), d.why) for d in made.decisions]
+        )

@@ -1,0 +1,45 @@
+"""`dsforge rule`: what a rule code means."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dsforge.base.errors import DsforgeError
+from dsforge.cli import output
+from dsforge.cli.options import JsonOption
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add the command."""
+    app.command("rule", rich_help_panel=panel)(rule)
+
+
+def rule(
+    code: Annotated[
+        str | None, typer.Argument(help="A code such as DSF120; without one, all are listed.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Explain a rule, or list all of them."""
+    from dsforge.rules.registry import rules
+
+    if json:
+        output.use_json()
+    known = rules()
+    if code is not None and code.upper() not in known:
+        raise DsforgeError("DSF060", f"no rule `{code}`", hint="`dsforge rule` lists them")
+    chosen = [known[code.upper()]] if code else list(known.values())
+    if json:
+        keys = ("code", "name", "summary", "why")
+        output.as_json(
+            {"rules": [{k: getattr(r, k) for k in keys} | {"severity": r.severity.value} for r in chosen]}
+        )
+    elif code:
+        found = chosen[0]
+        output.line(f"{found.code} {found.name} ({found.severity.value}): {found.summary}")
+        output.line(found.why)
+    else:
+        rows = [(r.code, r.severity.value, r.name, r.summary) for r in chosen]
+        output.table("Rules", ("code", "severity", "name", "what must hold"), rows)

@@ -1,0 +1,57 @@
+"""`dsforge validate`: check recipes, no GPU and no torch needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsforge.base.errors import DsforgeError, Finding, Severity
+from dsforge.base.exits import ExitCode
+from dsforge.cli import output
+from dsforge.cli.options import JsonOption, ProfileOption, load
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add the command."""
+    app.command("validate", rich_help_panel=panel)(validate)
+
+
+def validate(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(metavar="RECIPE... [KEY=VALUE]...", help="Recipes, then changes for all of them."),
+    ],
+    profile: ProfileOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Check recipes against schema and rules. Exit 1 on errors, 2 when one cannot be read."""
+    recipes = [Path(word) for word in arguments if "=" not in word or Path(word).exists()]
+    changes = [word for word in arguments if "=" in word and not Path(word).exists()]
+    if not recipes:
+        raise DsforgeError("DSF022", "no recipe named", hint="`dsforge validate recipe.yaml`")
+    worst = 0
+    results = []
+    for recipe in recipes:
+        found, code = _check(recipe, changes, profile)
+        worst = max(worst, code)
+        results.append({"recipe": str(recipe), "ok": code == 0, "findings": [one.as_dict() for one in found]})
+        if not json:
+            output.findings(found)
+            output.line(f"{recipe}: {'ok' if code == 0 else 'refused'}")
+    if json:
+        output.as_json({"ok": worst == 0, "recipes": results})
+    raise typer.Exit(worst)
+
+
+def _check(recipe: Path, changes: list[str], profile: str | None) -> tuple[list[Finding], int]:
+    from dsforge.plan.resolve import examine
+
+    try:
+        found = examine(load(recipe, changes, profile))
+    except DsforgeError as fault:
+        first = Finding(fault.code, Severity.ERROR, fault.message, None, fault.place, fault.hint)
+        return [first, *fault.findings], int(fault.exit_code)
+    errors = any(one.severity is Severity.ERROR for one in found)
+    return found, int(ExitCode.FINDINGS if errors else ExitCode.OK)

@@ -1,0 +1,1 @@
+"""Floor 8: operations that join floors: smoke, verify, doctor."""

@@ -1,0 +1,40 @@
+"""From a loaded recipe to its plan and bundle, reading the hostfile it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dsforge.base.errors import DsforgeError
+from dsforge.plan.resolve import make_plan
+from dsforge.plan.types import Plan
+from dsforge.recipe.load import LoadedRecipe
+from dsforge.render.bundle import Bundle, render
+
+
+def recipe_root(loaded: LoadedRecipe) -> Path:
+    """Return the folder that relative paths of the recipe start from."""
+    return loaded.path.resolve().parent
+
+
+def plan_and_bundle(loaded: LoadedRecipe, allow: frozenset[str] = frozenset()) -> tuple[Plan, Bundle]:
+    """Return plan and bundle; DsforgeError when a rule refuses or the hostfile cannot be used."""
+    plan = make_plan(loaded, allow)
+    hostfile = None
+    if plan.hostfile is not None:
+        path = recipe_root(loaded) / plan.hostfile
+        try:
+            hostfile = path.read_text("utf-8"), str(path)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not UTF-8 text"
+            raise DsforgeError(
+                "DSF044",
+                f"hostfile {path} cannot be read: {reason}",
+                loaded.place("cluster.hostfile"),
+                "name an existing file, relative to the recipe",
+            ) from None
+    return plan, render(plan, hostfile)
+
+
+def bundle_of(loaded: LoadedRecipe) -> Bundle:
+    """Return the bundle of a recipe that no rule refuses."""
+    return plan_and_bundle(loaded)[1]

@@ -1,0 +1,160 @@
+"""Any recipe, shrunk by fixed rules to what one machine runs in minutes.
+
+Kept: architecture, tied or not, grouped-query or not, TP, PP, schedule, partition, ZeRO stage,
+precision, recompute, clipping, trainer. Changed, each change told: DP at most 2; layers two a stage
+(one where the recipe has no more); head count the smallest that TP and the head ratio allow; tiny
+width, vocabulary, sequence and batch; a few steps at a rate that learns in them; the built-in corpus.
+Only where the machine cannot hold TP x PP x DP ranks are TP and PP halved, the larger one first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dsforge.plan.types import Plan
+from dsforge.recipe.model import Recipe
+
+_HEAD_WIDTH = 16
+_VOCAB = 512
+_SEQ_LEN = 64
+_SMALL_MODEL = 2_000_000
+"""Parameters up to which a model is kept as it is."""
+_STEPS = 20
+_LEARNING_RATE = 5.0e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One value that was shrunk: the recipe's, the one used, and why."""
+
+    key: str
+    recipe: Any
+    used: Any
+    why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready mapping."""
+        return {"key": self.key, "recipe": self.recipe, "used": self.used, "why": self.why}
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """A recipe as plain data, ready to be checked again, and what differs from the original."""
+
+    data: dict[str, Any]
+    changes: tuple[Change, ...]
+
+
+def shrink(recipe: Recipe, plan: Plan, max_ranks: int, *, steps: int = _STEPS, gpu: str = "cpu") -> Shrunk:
+    """Return the recipe at a size that `max_ranks` processes of one machine train in minutes."""
+    changes: list[Change] = []
+
+    def use(key: str, before: Any, after: Any, why: str) -> Any:
+        if before != after:
+            changes.append(Change(key, before, after, why))
+        return after
+
+    layout, model, batch = plan.layout, plan.model, plan.batch
+    tp, pp, dp = _degrees(layout.tp, layout.pp, layout.dp, max_ranks)
+    limit = f"this machine holds {max_ranks} ranks"
+    use("parallel.tp", layout.tp, tp, limit)
+    use("parallel.pp", layout.pp, pp, limit)
+    use("parallel.dp", layout.dp, dp, "two replicas show everything that more would" if dp == 2 else limit)
+    tiny = "a tiny shape trains through the same code"
+    small = plan.parameters.total <= _SMALL_MODEL and model.layers >= pp
+    shape = _own_shape(plan) if small else _tiny_shape(plan, tp, pp)
+    for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab"):
+        use(f"model.{key}", getattr(model, key), shape[key], tiny)
+    seq_len = use("batch.seq_len", batch.seq_len, min(batch.seq_len, _SEQ_LEN), tiny)
+    shape["max_positions"] = max(seq_len, 1)
+    micro = use("batch.micro", batch.micro, min(batch.micro, 2), "the smallest that still batches")
+    accumulation = min(batch.accumulation_steps, max(2, 4 * pp if pp > 1 else 4))
+    size = use("batch.global", batch.global_size, micro * accumulation * dp, "a batch that takes a second")
+    few = "enough to see the loss fall"
+    use("train.steps", plan.train.steps, steps, few)
+    rate = use("optimizer.lr", recipe.optimizer.lr, max(recipe.optimizer.lr, _LEARNING_RATE), few)
+    warmup = use(
+        "optimizer.warmup_steps", recipe.optimizer.warmup_steps, min(recipe.optimizer.warmup_steps, 2), few
+    )
+    use("cluster.nodes", layout.nodes, 1, "one machine")
+    use(
+        "cluster.gpu",
+        plan.gpu,
+        gpu,
+        "ranks are processes of this machine" if gpu == "cpu" else "as found here",
+    )
+    if recipe.data is not None:
+        use("data", "the recipe's", "the built-in corpus", "real text found on every machine")
+    data = {
+        "version": 1,
+        "name": f"{plan.name}-smoke",
+        "model": shape,
+        "cluster": {"nodes": 1, "gpus_per_node": tp * pp * dp, "gpu": gpu},
+        "parallel": {
+            **recipe.parallel.model_dump(by_alias=True),
+            "tp": tp,
+            "pp": pp,
+            "dp": dp,
+            "zero": layout.zero,
+            "partition": recipe.parallel.partition if shape["layers"] % pp == 0 else "parameters",
+        },
+        "batch": {"global": size, "micro": micro, "seq_len": seq_len},
+        "train": {"steps": steps, **{k: getattr(plan.train, k) for k in ("precision", "recompute", "seed")}},
+        "optimizer": {**recipe.optimizer.model_dump(), "lr": rate, "warmup_steps": warmup, "min_lr": 0.0},
+        "launch": {
+            **recipe.launch.model_dump(
+                include={"env", "watchdog", "rendezvous_timeout", "collective_timeout"}
+            ),
+            "restarts": 0,
+        },
+        "trainer": recipe.trainer,
+    }
+    return Shrunk(data, tuple(changes))
+
+
+def _degrees(tp: int, pp: int, dp: int, max_ranks: int) -> tuple[int, int, int]:
+    dp = min(dp, 2)
+    while tp * pp * dp > max_ranks and max(tp, pp) > 2:
+        if tp >= pp:
+            tp //= 2
+        else:
+            pp //= 2
+    if tp * pp * dp > max_ranks:
+        dp = 1
+    while tp * pp > max_ranks and max(tp, pp) > 1:
+        if tp >= pp:
+            tp = max(1, tp // 2)
+        else:
+            pp = max(1, pp // 2)
+    return tp, pp, dp
+
+
+def _own_shape(plan: Plan) -> dict[str, Any]:
+    keys = ("arch", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab", "tied")
+    return {**{key: getattr(plan.model, key) for key in keys}, **_fixed(plan)}
+
+
+def _fixed(plan: Plan) -> dict[str, Any]:
+    return {"norm_eps": plan.model.norm_eps, "rope_theta": plan.model.rope_theta}
+
+
+def _tiny_shape(plan: Plan, tp: int, pp: int) -> dict[str, Any]:
+    model = plan.model
+    grouped = model.kv_heads < model.heads
+    kv_heads = tp if grouped else max(tp, 4 // tp * tp)
+    heads = kv_heads * (2 if grouped else 1)
+    hidden = heads * _HEAD_WIDTH
+    ffn = 4 * hidden if model.arch == "gpt" else -(-(8 * hidden // 3) // (8 * tp)) * 8 * tp
+    return {
+        "arch": model.arch,
+        "layers": min(model.layers // pp, 2) * pp,
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": _HEAD_WIDTH,
+        "ffn_hidden": ffn,
+        "vocab": min(model.vocab, _VOCAB),
+        "tied": model.tied,
+        **_fixed(plan),
+    }

@@ -1,0 +1,88 @@
+"""A starter recipe whose layout fits: the smallest TP x PP that holds the model states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dsforge.base.errors import DsforgeError, Severity
+from dsforge.base.exits import ExitCode
+from dsforge.catalog.tables import find_hardware, find_model
+from dsforge.plan.resolve import examine, make_plan
+from dsforge.recipe.document import Document
+from dsforge.recipe.load import LoadedRecipe, check
+
+_ROOM_FOR_STATES = 0.6
+_MAX_PP = 64
+
+
+def starter_recipe(model: str, gpus: int, gpus_per_node: int, gpu: str) -> str:
+    """Return a recipe as YAML; DsforgeError DSF063 when no layout of these GPUs holds the model."""
+    preset, hardware = find_model(model), find_hardware(gpu)
+    per_node = min(gpus, gpus_per_node)
+    nodes, rest = divmod(gpus, per_node)
+    if rest:
+        raise DsforgeError(
+            "DSF063", f"{gpus} GPUs are not whole nodes of {per_node}", hint="a multiple of the node"
+        )
+    seq_len = min(preset.shape.get("max_positions", 4096), 4096)
+    for tp, pp in _layouts(gpus, per_node):
+        dp = gpus // (tp * pp)
+        data: dict[str, Any] = {
+            "version": 1,
+            "model": preset.name,
+            "cluster": {"nodes": nodes, "gpus_per_node": per_node, "gpu": hardware.name},
+            "parallel": {"tp": tp, "pp": pp},
+            "batch": {"global": dp * (4 * pp if pp > 1 else 4), "micro": 1, "seq_len": seq_len},
+            "train": {"precision": "fp32" if hardware.accelerator == "cpu" else "bf16"},
+        }
+        if _fits(data, hardware.memory_bytes):
+            return _text(data)
+    raise DsforgeError(
+        "DSF063",
+        f"no TP x PP of {gpus} x {hardware.name} holds the states of {preset.name}",
+        hint="more GPUs or a smaller model",
+        exit_code=ExitCode.FINDINGS,
+    )
+
+
+def _layouts(gpus: int, per_node: int) -> Iterator[tuple[int, int]]:
+    """Yield (tp, pp) from the least model parallelism to the most, TP inside a node first."""
+    degrees = [
+        (tp, pp)
+        for tp in range(1, per_node + 1)
+        if per_node % tp == 0
+        for pp in range(1, min(_MAX_PP, gpus // tp) + 1)
+        if gpus % (tp * pp) == 0
+    ]
+    yield from sorted(degrees, key=lambda pair: (pair[0] * pair[1], pair[1]))
+
+
+def _fits(data: dict[str, Any], memory_bytes: int | None) -> bool:
+    document = Document(data=data)
+    loaded = LoadedRecipe(check(document), Path("recipe.yaml"), "", document)
+    if any(found.severity is Severity.ERROR for found in examine(loaded)):
+        return False
+    layout = make_plan(loaded).layout
+    worst = max(sum(stage.state_bytes_per_rank.values()) for stage in layout.stages)
+    # ZeRO-3 gathers every weight in every pass; splitting the model further is the faster start.
+    return layout.zero < 3 and (memory_bytes is None or worst <= _ROOM_FOR_STATES * memory_bytes)
+
+
+def _text(data: dict[str, Any]) -> str:
+    def flow(section: dict[str, Any]) -> str:
+        return "{" + ", ".join(f"{key}: {value}" for key, value in section.items()) + "}"
+
+    return f"""# `dsforge validate` checks this file, `dsforge plan` shows what follows from it,
+# `dsforge smoke` tries its layout on this machine, `dsforge launch` runs it.
+version: 1
+model: {data["model"]}
+cluster: {flow(data["cluster"])}
+parallel: {flow(data["parallel"])}    # dp and zero: left to the planner
+batch: {flow(data["batch"])}    # global = micro x accumulation steps x DP, exactly
+train: {{steps: 1000, precision: {data["train"]["precision"]}, recompute: none}}
+optimizer: {{lr: 3.0e-4, lr_schedule: cosine, warmup_steps: 100, grad_clip: 1.0}}
+# data: {{train: [[1.0, data/corpus]]}}    # made by `dsforge data prep`; without it: the built-in corpus
+checkpoint: {{dir: checkpoints, every_steps: 200, keep: 3, resume: auto}}
+"""

@@ -1,0 +1,214 @@
+"""`verify`: proof that a layout trains to the same loss as one plain process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dsforge.base.canonical import dumps
+from dsforge.base.errors import DsforgeError
+from dsforge.launch.types import OnEvent, RunOutcome
+from dsforge.ops.shrink import Change, shrink
+from dsforge.ops.smoke import shrunk_recipe, with_changes
+from dsforge.ops.start import StartOptions, start
+from dsforge.plan.resolve import make_plan
+from dsforge.plan.types import Plan
+from dsforge.recipe.load import LoadedRecipe
+from dsforge.records import environment
+
+TOLERANCE = {"fp32": 1e-5, "bf16": 2e-2}
+"""Largest loss difference allowed (nats a token). bf16 rounds sums in another order in every layout."""
+_LEAST_FALL = 1.0
+_LEAST_CLIPPED = 0.8
+_TRIES = 5
+_RATE_STEP = 1.6
+_TIMEOUT_SECONDS = 1800
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What the plain single process computed."""
+
+    losses: tuple[float, ...]
+    grad_norms: tuple[float, ...]
+    clipped_steps: int
+
+    def proves_something(self, steps: int) -> bool:
+        """The loss falls by 1.0 and clipping acts in 80 % of the steps: a wrong norm would show."""
+        return (
+            self.losses[0] - self.losses[-1] >= _LEAST_FALL and self.clipped_steps >= _LEAST_CLIPPED * steps
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """Layout against reference. Differences are None when the layout's run did not end well."""
+
+    passed: bool
+    why: str
+    tolerance: float
+    losses: tuple[float, ...]
+    reference_losses: tuple[float, ...]
+    max_abs_loss_diff: float | None
+    max_abs_param_diff: float | None
+    clipped_steps: int
+    steps: int
+    layout: dict[str, Any]
+    changes: tuple[Change, ...]
+    run_dir: Path
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready mapping."""
+        return {
+            "passed": self.passed,
+            "why": self.why,
+            "tolerance": self.tolerance,
+            "losses": list(self.losses),
+            "reference_losses": list(self.reference_losses),
+            "max_abs_loss_diff": self.max_abs_loss_diff,
+            "max_abs_param_diff": self.max_abs_param_diff,
+            "clipped_steps": self.clipped_steps,
+            "steps": self.steps,
+            "layout": self.layout,
+            "changed": [change.as_dict() for change in self.changes],
+            "run": str(self.run_dir),
+        }
+
+
+def verify(
+    loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent, *, max_ranks: int, steps: int
+) -> VerifyResult:
+    """Train the shrunken layout and the reference on the same samples and compare.
+
+    DsforgeError when the recipe is refused, or when no setting was found that proves something.
+    """
+    original = make_plan(loaded, options.allow)
+    small = shrink(loaded.recipe, original, max_ranks, steps=steps)
+    with tempfile.TemporaryDirectory(prefix="dsforge-verify-") as name:
+        work = Path(name)
+        recipe, plan, reference, raised = _telling_reference(shrunk_recipe(loaded, small), options, work)
+        dump = work / "parameters"
+        dump.mkdir()
+        dumping = {**options.extra_environ, environment.DUMP_PARAMETERS: str(dump)}
+        options = replace(options, extra_environ=dumping)
+        plan, outcome = start(recipe, options, on_event)
+        parameters = _parameter_difference(dump, work) if outcome.exit.code == 0 else None
+    return _judge(plan, outcome, reference, parameters, (*small.changes, *raised))
+
+
+def _telling_reference(
+    recipe: LoadedRecipe, options: StartOptions, work: Path
+) -> tuple[LoadedRecipe, Plan, Reference, list[Change]]:
+    """Raise rate and clipping until the reference's run would show a fault."""
+    began = recipe.recipe.optimizer
+    steps = make_plan(recipe, options.allow).train.steps
+    for _ in range(_TRIES):
+        plan = make_plan(recipe, options.allow)
+        reference = _run_reference(plan, work, options)
+        if reference.proves_something(steps):
+            used = recipe.recipe.optimizer
+            why = f"the loss must fall by {_LEAST_FALL} and clipping act in {_LEAST_CLIPPED:.0%} of the steps"
+            raised = [
+                Change(f"optimizer.{key}", getattr(began, key), getattr(used, key), why)
+                for key in ("lr", "grad_clip")
+                if getattr(began, key) != getattr(used, key)
+            ]
+            return recipe, plan, reference, raised
+        optimizer = recipe.recipe.optimizer
+        changes: dict[str, float] = {}
+        if reference.clipped_steps < _LEAST_CLIPPED * steps:
+            changes["grad_clip"] = float(f"{min(reference.grad_norms) / 2:.2g}")
+        if reference.losses[0] - reference.losses[-1] < _LEAST_FALL:
+            changes["lr"] = float(f"{optimizer.lr * _RATE_STEP:.2g}")
+        recipe = with_changes(recipe, "optimizer", **changes)
+    raise DsforgeError(
+        "DSF070",
+        f"no setting made the reference's loss fall by {_LEAST_FALL} with clipping in {steps} steps",
+        hint="more --steps",
+        exit_code=1,
+    )
+
+
+def _run_reference(plan: Plan, work: Path, options: StartOptions) -> Reference:
+    from dsforge.data.prepare import builtin_corpus
+
+    assert plan.data.builtin_vocab is not None
+    (work / "plan.json").write_text(dumps(plan.to_json_value()), "utf-8")
+    environ = {
+        **options.environ,
+        environment.CORPUS: str(builtin_corpus(plan.data.builtin_vocab)),
+        "OMP_NUM_THREADS": options.environ.get("OMP_NUM_THREADS", "1"),
+    }
+    words = [sys.executable, "-m", "dsforge.train.reference"]
+    _run([*words, "--plan", str(work / "plan.json"), "--out", str(work)], environ, "the reference failed")
+    result = json.loads((work / "losses.json").read_text("utf-8"))
+    return Reference(tuple(result["losses"]), tuple(result["grad_norms"]), int(result["clipped_steps"]))
+
+
+def _parameter_difference(dump: Path, work: Path) -> float:
+    out = work / "difference.json"
+    words = [sys.executable, "-m", "dsforge.train.compare", "--dumped", str(dump)]
+    words += ["--reference", str(work / "params.safetensors"), "--out", str(out)]
+    _run(words, None, "parameters could not be compared")
+    return float(json.loads(out.read_text("utf-8"))["max_abs_param_diff"])
+
+
+def _run(words: list[str], environ: Mapping[str, str] | None, what: str) -> None:
+    """Run a helper process that needs torch; DsforgeError DSF071 with its last line when it fails."""
+    try:
+        done = subprocess.run(
+            words, env=environ, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise DsforgeError("DSF071", f"{what}: no end after {_TIMEOUT_SECONDS} s", exit_code=3) from None
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise DsforgeError("DSF071", f"{what}: {last[0]}", hint="see `dsforge doctor`", exit_code=3)
+
+
+def _judge(
+    plan: Plan,
+    outcome: RunOutcome,
+    reference: Reference,
+    parameters: float | None,
+    changes: tuple[Change, ...],
+) -> VerifyResult:
+    losses = tuple(outcome.losses.values())
+    tolerance = TOLERANCE[plan.train.precision]
+    difference = None
+    if outcome.exit.code != 0:
+        why = outcome.exit.message
+    elif len(losses) != len(reference.losses):
+        why = f"{len(losses)} steps, the reference made {len(reference.losses)}"
+    else:
+        difference = max(abs(a - b) for a, b in zip(losses, reference.losses, strict=True))
+        why = f"largest loss difference {difference:.2e}, tolerance {tolerance:.0e}"
+    layout = plan.layout
+    return VerifyResult(
+        passed=difference is not None and difference <= tolerance,
+        why=why,
+        tolerance=tolerance,
+        losses=losses,
+        reference_losses=reference.losses,
+        max_abs_loss_diff=difference,
+        max_abs_param_diff=parameters,
+        clipped_steps=reference.clipped_steps,
+        steps=plan.train.steps,
+        layout={
+            "tp": layout.tp,
+            "pp": layout.pp,
+            "dp": layout.dp,
+            "zero": layout.zero,
+            "precision": plan.train.precision,
+            "arch": plan.model.arch,
+            "tied": plan.model.tied,
+        },
+        changes=changes,
+        run_dir=outcome.run_dir,
+    )
