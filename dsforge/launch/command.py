@@ -41,7 +41,7 @@ def build_command(
     python_path: str | None = None,
 ) -> Command:
     """Return what starts one attempt: exactly the bundle's launch.sh, as a user can run it by hand."""
-    caller = request.environ
+    caller = {**request.environ, **request.plan.launch.env}
     attempt_dir = run_dir.attempt(attempt)
     environ = {
         environment.ROOT: str(request.recipe_root),

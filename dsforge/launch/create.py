@@ -27,10 +27,10 @@ def check_bundle(bundle: Path) -> None:
     for name in _REQUIRED:
         if not (bundle / name).is_file():
             raise DsforgeError(
-                code="launch/bundle",
-                message=f"the bundle has no {name}",
-                place=Place(file=str(bundle)),
-                hint="render it again: dsforge render RECIPE --out FOLDER",
+                "DSF201",
+                f"the bundle has no {name}",
+                Place(file=str(bundle)),
+                "render the bundle again",
                 exit_code=ExitCode.ENVIRONMENT,
             )
 
@@ -50,10 +50,10 @@ def create_run(request: LaunchRequest) -> RunDir:
 def disk_error(place: Path, error: Exception) -> DsforgeError:
     """Return the error for a run directory that cannot be written."""
     return DsforgeError(
-        code="launch/run-directory",
-        message=f"the run directory cannot be written: {error}",
-        place=Place(file=str(place)),
-        hint="free space or choose another folder with --runs-dir or DSFORGE_RUNS",
+        "DSF209",
+        f"the run directory cannot be written: {error}",
+        Place(file=str(place)),
+        "free space or choose another folder with --runs-dir or DSFORGE_RUNS",
         exit_code=ExitCode.ENVIRONMENT,
     )
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from dsforge.launch.world import report_difference
 from dsforge.plan.types import Plan
 from dsforge.records.run_dir import AttemptDir
-from dsforge.records.streams import Event, ExitRecord, MetricsLine, WorldReport, read_lines
+from dsforge.records.streams import Event, ExitRecord, MetricsLine, WorldReport, parse_line, read_lines
 
 SUPERVISOR = "supervisor"
 JOINED = "joined"
 """The event by which a trainer says that its process group stands."""
 
 Item = WorldReport | ExitRecord | MetricsLine | Event
-_TYPES: dict[str, type[Item]] = {line.kind(): line for line in (WorldReport, ExitRecord, MetricsLine, Event)}
 
 
 class Follower:
@@ -42,8 +39,8 @@ class Follower:
         for path in self._offsets:
             for offset, line in read_lines(path, self._offsets[path]):
                 self._offsets[path] = offset
-                item = _parse(line)
-                if item is not None and self._take(item):
+                item = parse_line(line)
+                if isinstance(item, Item) and self._take(item):
                     found.append(item)
         return sorted(found, key=lambda item: item.time)
 
@@ -83,16 +80,3 @@ class Follower:
                 self.joined = self.joined or name == JOINED
         self.last_progress = time.monotonic()
         return True
-
-
-def _parse(line: dict[str, Any]) -> Item | None:
-    kind = _TYPES.get(str(line.get("kind")))
-    if kind is None:
-        return None
-    try:
-        item = kind.from_dict(line)
-    except TypeError:
-        return None
-    if isinstance(item, ExitRecord):
-        return replace(item, tail=tuple(item.tail))  # JSON knows lists only
-    return item

@@ -28,6 +28,7 @@ def find_deepspeed() -> Path:
         if os.access(program, os.X_OK):
             return program
     raise _missing(
+        "DSF204",
         f"the deepspeed launcher is not installed beside {sys.executable}",
         "install the training extra into this environment: pip install 'dsforge[train]'",
     )
@@ -37,7 +38,9 @@ def find_bash() -> Path:
     """Return bash; DsforgeError without one."""
     found = shutil.which("bash")
     if found is None:
-        raise _missing("bash is not installed", "the bundle's launch.sh is a bash script; install bash")
+        raise _missing(
+            "DSF205", "bash is not installed", "the bundle's launch.sh is a bash script; install bash"
+        )
     return Path(found)
 
 
@@ -46,8 +49,8 @@ def check_secrets(names: Sequence[str], environ: Mapping[str, str]) -> None:
     absent = [name for name in names if name not in environ]
     if absent:
         raise DsforgeError(
-            code="launch/env-from",
-            message=f"launch.env_from names {', '.join(absent)}, which the environment does not have",
+            "DSF207",
+            f"launch.env_from names {', '.join(absent)}, which the environment does not have",
             hint=f"export {absent[0]} before dsforge launch, or take it out of launch.env_from",
             exit_code=ExitCode.ENVIRONMENT,
         )
@@ -63,7 +66,9 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
-    raise _missing("no free TCP port was found for the rendezvous", "set MASTER_PORT to a free port")
+    raise _missing(
+        "DSF206", "no free TCP port was found for the rendezvous", "set MASTER_PORT to a free port"
+    )
 
 
 def python_path(environ: Mapping[str, str]) -> str | None:
@@ -76,5 +81,5 @@ def python_path(environ: Mapping[str, str]) -> str | None:
     return None
 
 
-def _missing(message: str, hint: str) -> DsforgeError:
-    return DsforgeError(code="launch/environment", message=message, hint=hint, exit_code=ExitCode.ENVIRONMENT)
+def _missing(code: str, message: str, hint: str) -> DsforgeError:
+    return DsforgeError(code, message, hint=hint, exit_code=ExitCode.ENVIRONMENT)

@@ -79,8 +79,8 @@ def build_ops(names: tuple[str, ...], environ: Mapping[str, str]) -> None:
 
 def _failed(name: str, why: str) -> DsforgeError:
     return DsforgeError(
-        code="launch/ops",
-        message=f"the {name} kernel could not be built: {why}",
+        "DSF208",
+        f"the {name} kernel could not be built: {why}",
         hint="install a CUDA toolkit that fits torch, or use torch's own Adam (torch_adam in ds_config.json)",
         exit_code=ExitCode.ENVIRONMENT,
     )

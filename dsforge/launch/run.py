@@ -63,7 +63,7 @@ def describe_run(request: LaunchRequest) -> LaunchDescription:
 
 def _preflight(request: LaunchRequest) -> _Machine:
     check_bundle(request.bundle)
-    check_world(request.plan, request.bundle / "hostfile", request.environ)
+    check_world(request.plan, request.bundle / "hostfile", {**request.environ, **request.plan.launch.env})
     machine.check_secrets(request.plan.launch.env_from, request.environ)
     return _Machine(machine.find_bash(), machine.find_deepspeed(), op_cache.ops_dir(request.environ))
 

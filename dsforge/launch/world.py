@@ -2,43 +2,59 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
-from dsforge.launch.hostfile import read_hostfile
 from dsforge.plan.types import Plan
 from dsforge.records.streams import WorldReport
+from dsforge.render.hosts import check_hosts, parse_hostfile
 
 _NVIDIA_SMI_SECONDS = 60.0
 
 
 def check_world(plan: Plan, hostfile: Path, environ: Mapping[str, str]) -> None:
-    """Compare hosts, slots and visible GPUs with the plan; DsforgeError names the first difference."""
-    slots = read_hostfile(hostfile)
-    layout = plan.layout
-    place = Place(file=str(hostfile))
-    if len(slots) != layout.nodes:
-        raise _differs(f"the hostfile has {len(slots)} hosts, the plan {layout.nodes} nodes", place)
-    for host, count in slots.items():
-        if count != layout.gpus_per_node:
-            raise _differs(
-                f"host {host} has {count} slots, the plan {layout.gpus_per_node} a node", Place(host=host)
+    """Compare hosts, slots and visible GPUs with the plan; DsforgeError names the first difference.
+
+    `environ` is what the ranks will have.
+    """
+    try:
+        hosts = parse_hostfile(hostfile.read_text("utf-8"), str(hostfile))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DsforgeError(
+            "DSF201",
+            f"the bundle's hostfile cannot be read: {error}",
+            hint="render the bundle again",
+            exit_code=ExitCode.ENVIRONMENT,
+        ) from error
+    check_hosts(hosts, plan.layout, str(hostfile))
+    for host in hosts:
+        # The launcher never looks at the name of a single host: it would start the ranks right here.
+        if host not in _own_names():
+            raise DsforgeError(
+                "DSF202",
+                f"the hostfile names {host}, this machine is {socket.gethostname()}",
+                Place(file=str(hostfile), host=host),
+                f"run dsforge launch on {host}, or name localhost in the hostfile",
+                exit_code=ExitCode.ENVIRONMENT,
             )
-    total = sum(slots.values())
-    if total != layout.world_size:
-        raise _differs(f"the hostfile has {total} slots, the plan {layout.world_size} ranks", place)
     if plan.accelerator == "cuda":
         visible = visible_gpus(environ)
-        if visible < layout.gpus_per_node:
+        if visible < plan.layout.gpus_per_node:
             raise DsforgeError(
-                code="launch/gpus",
-                message=f"the plan needs {layout.gpus_per_node} GPUs on this machine, {visible} are visible",
+                "DSF203",
+                f"the plan needs {plan.layout.gpus_per_node} GPUs on this machine, {visible} are visible",
                 hint="set CUDA_VISIBLE_DEVICES to enough devices, plan for fewer, or use cluster.gpu=cpu",
                 exit_code=ExitCode.ENVIRONMENT,
             )
+
+
+def _own_names() -> set[str]:
+    name = socket.gethostname()
+    return {"localhost", "127.0.0.1", "::1", name, name.partition(".")[0], socket.getfqdn()}
 
 
 def visible_gpus(environ: Mapping[str, str]) -> int:
@@ -92,13 +108,3 @@ def report_difference(plan: Plan, report: WorldReport, seen: Mapping[int, WorldR
     if hosts and report.host not in hosts:
         return f"{who} says node {report.node}, which is host {min(hosts)}"
     return None
-
-
-def _differs(message: str, place: Place) -> DsforgeError:
-    return DsforgeError(
-        code="launch/world",
-        message=message,
-        place=place,
-        hint="plan and hostfile must describe the same world; render the bundle again",
-        exit_code=ExitCode.ENVIRONMENT,
-    )

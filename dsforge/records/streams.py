@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -147,3 +147,22 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any
                 continue  # a line torn by a crash: the stream goes on after it
             if isinstance(parsed, dict):
                 yield offset, parsed
+
+
+Line = MetricsLine | Event | WorldReport | Heartbeat | ExitRecord
+
+_TYPES: dict[str, type[Line]] = {
+    line.kind(): line for line in (MetricsLine, Event, WorldReport, Heartbeat, ExitRecord)
+}
+
+
+def parse_line(data: dict[str, Any]) -> Line | None:
+    """Return the typed line of a parsed one, or None when it is of another kind or lacks a field."""
+    line_type = _TYPES.get(str(data.get("kind")))
+    if line_type is None:
+        return None
+    try:
+        line = line_type.from_dict(data)
+        return replace(line, tail=tuple(line.tail)) if isinstance(line, ExitRecord) else line
+    except TypeError:
+        return None

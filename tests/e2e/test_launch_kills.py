@@ -48,7 +48,11 @@ def test_kill_9_of_the_runner_ends_the_ranks(supervise):
 
 @pytest.mark.parametrize(
     ("number", "kind", "code"),
-    [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143), (signal.SIGHUP, "terminated", 129)],
+    [
+        (signal.SIGINT, "interrupted", 130),
+        (signal.SIGTERM, "terminated", 143),
+        (signal.SIGHUP, "terminated", 129),
+    ],
 )
 def test_a_signal_to_dsforge_stops_the_run(supervise, number, kind, code):
     run = supervise(plan={"restarts": 2}, environ=FOR_EVER)

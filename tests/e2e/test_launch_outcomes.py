@@ -1,4 +1,4 @@
-"""How runs end through the real deepspeed launcher: success, a failing rank, a hang, a wrong world, a restart."""
+"""How runs end through the real deepspeed launcher: success, failures, a hang, a wrong world, a restart."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def test_ranks_that_are_not_the_planned_world_are_stopped(supervise):
 
 def test_a_hostfile_that_is_not_the_planned_world_starts_nothing(supervise):
     run = supervise(bundle={"slots": 1})
-    assert run.process.wait(60) == 3
+    assert run.process.wait(60) == 1
     code, message = json.loads((run.folder / "error.json").read_text())
-    assert code == "launch/world"
-    assert "localhost has 1 slots, the plan 2" in message
+    assert code == "DSF041"
+    assert "1 slots, the recipe has cluster.gpus_per_node 2" in message
     assert not (run.folder / "runs").exists()
 
 

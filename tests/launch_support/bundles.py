@@ -28,7 +28,5 @@ def write_bundle(
     (folder / "ds_config.json").write_text("{}\n")
     (folder / "hostfile").write_text(f"localhost slots={slots or plan.layout.gpus_per_node}\n")
     (folder / "environment").write_text("")
-    (folder / "launch.sh").write_text(
-        _SCRIPT.format(repository=REPOSITORY, options=options, trainer=trainer)
-    )
+    (folder / "launch.sh").write_text(_SCRIPT.format(repository=REPOSITORY, options=options, trainer=trainer))
     return folder
