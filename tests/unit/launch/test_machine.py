@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsforge.base.errors import DsforgeError
+from dsforge.launch import machine
+
+
+def test_the_launcher_is_the_one_beside_this_python(monkeypatch, tmp_path):
+    assert machine.find_deepspeed() == Path(sys.executable).parent / "deepspeed"
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    with pytest.raises(DsforgeError, match="not installed beside") as caught:
+        machine.find_deepspeed()
+    assert caught.value.exit_code == 3
+
+
+def test_every_missing_secret_is_named_and_none_shown():
+    machine.check_secrets(("A",), {"A": ""})
+    with pytest.raises(DsforgeError) as caught:
+        machine.check_secrets(("A", "B", "C"), {"B": "hush"})
+    assert "A, C" in caught.value.message
+    assert "hush" not in caught.value.message
+
+
+def test_a_free_port_is_free():
+    port = machine.free_port()
+    assert 20_000 <= port <= 32_000
+    with socket.socket() as probe:
+        probe.bind(("", port))
