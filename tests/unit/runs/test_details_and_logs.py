@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+
+from dsforge.base.errors import DsforgeError
+from dsforge.records.run_state import RunExit
+from dsforge.records.streams import ExitRecord, MetricsLine, WorldReport
+from dsforge.runs.details import show_run
+from dsforge.runs.logs import LogLine, read_logs
+from tests.launch_support.run_folders import make_run, write_lines
+
+
+def metrics(step: int, loss: float, seconds: float, memory: int = 100) -> MetricsLine:
+    return MetricsLine(float(step), step, loss, None, 1e-3, 100.0 / seconds, seconds, memory)
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    run_dir = make_run(
+        tmp_path, "a", attempt=2, state="failed", exit=RunExit(1, "rank_failed", "rank 1", rank=1)
+    )
+    first, second = run_dir.attempt(1), run_dir.attempt(2)
+    write_lines(first.metrics, metrics(1, 5.0, 9.0), metrics(2, 4.0, 1.0), metrics(3, 3.5, 3.0, 900))
+    write_lines(second.metrics, metrics(3, 3.0, 9.0), metrics(4, 2.0, 2.0, 500))
+    write_lines(
+        second.rank_stream(0),
+        WorldReport(1.0, 1, 1, 2, "h", 0, 11, 1, 12, 1),
+        WorldReport(1.0, 0, 0, 2, "h", 0, 9, 1, 10, 1),
+        ExitRecord(9.0, 0, 1, "exception", failed_at=8.0, tail=("rank 0 followed",)),
+        ExitRecord(
+            9.5,
+            1,
+            1,
+            "exception",
+            failed_at=7.0,
+            tail=("step 4", "Traceback (most recent call last):", "Oops"),
+        ),
+    )
+    second.log(0).write_text("[rank 0] zero\n[rank 1] one\nno mark\n[rank 1] [rank 0] quoted\n")
+    second.launcher_log.write_text("launcher words\n")
+    first.log(0).write_text("[rank 0] of the first attempt\n")
+    return run_dir
+
+
+def test_repeated_steps_count_once_and_warm_up_is_left_out(run_dir):
+    details = show_run(run_dir)
+    assert details.metrics is not None
+    assert (details.metrics.steps, details.metrics.first_step, details.metrics.last_step) == (4, 1, 4)
+    assert (details.metrics.first_loss, details.metrics.last_loss) == (5.0, 2.0)
+    assert details.metrics.median_step_seconds == 2.0  # of 1, 3 and 2
+    assert details.metrics.median_tokens_per_second == 50.0
+    assert details.metrics.peak_memory_bytes == 500  # step 3 as it was made last
+
+
+def test_attempts_keep_ranks_in_order_and_exits_by_failure(run_dir):
+    second = show_run(run_dir).attempts[1]
+    assert [report.rank for report in second.reports] == [0, 1]
+    assert [record.rank for record in second.exits] == [1, 0]
+    assert second.exits[0].tail[-1] == "Oops"
+
+
+def test_a_run_without_a_step_has_no_figures(tmp_path):
+    assert show_run(make_run(tmp_path, "b")).metrics is None
+
+
+def test_the_first_error_comes_from_its_traceback_on(run_dir):
+    logs = read_logs(run_dir)
+    assert logs.first_error == (LogLine(1, "Traceback (most recent call last):"), LogLine(1, "Oops"))
+    assert list(logs.lines()) == [
+        LogLine(0, "zero"),
+        LogLine(1, "one"),
+        LogLine(None, "no mark"),
+        LogLine(1, "[rank 0] quoted"),
+        LogLine(None, "launcher words"),
+    ]
+
+
+def test_one_ranks_lines(run_dir):
+    logs = read_logs(run_dir, rank=1)
+    assert [line.text for line in logs.lines()] == ["one", "[rank 0] quoted"]
+    assert read_logs(run_dir, rank=0).first_error == ()
+
+
+def test_another_attempt(run_dir):
+    logs = read_logs(run_dir, attempt=1)
+    assert list(logs.lines()) == [LogLine(0, "of the first attempt")]
+    with pytest.raises(DsforgeError, match="no attempt 3"):
+        read_logs(run_dir, attempt=3)
+
+
+def test_a_rank_killed_with_its_wrapper_is_read_from_the_nodes_log(tmp_path):
+    run_dir = make_run(tmp_path, "c", state="failed", exit=RunExit(137, "rank_killed", "", rank=1, signal=9))
+    run_dir.attempt(1).log(0).write_text("[rank 0] zero\n[rank 1] last words\n")
+    assert read_logs(run_dir).first_error == (LogLine(1, "last words"),)
