@@ -121,7 +121,8 @@ class Attempt:
                 f"{what} within launch.rendezvous_timeout, {launch.rendezvous_timeout_seconds:g} s",
                 rank=follower.silent_ranks[0] if silent else None,
             )
-        if 0 < launch.watchdog_seconds < now - follower.last_progress:
+        # Before the ranks have joined it is the rendezvous that has a limit.
+        if follower.joined and 0 < launch.watchdog_seconds < now - follower.last_progress:
             step = follower.last_metrics.step if follower.last_metrics else None
             return Cause(
                 ExitKind.WATCHDOG,

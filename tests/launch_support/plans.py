@@ -11,7 +11,7 @@ def make_plan(
     accelerator: str = "cpu",
     restarts: int = 0,
     watchdog_seconds: float = 0.0,
-    rendezvous_timeout_seconds: float = 60.0,
+    rendezvous_timeout_seconds: float = 300.0,
     env_from: tuple[str, ...] = (),
     checkpoint_dir: str | None = None,
     name: str = "tiny",
