@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsforge.cli import output
-from dsforge.cli.options import ChangesArgument, JsonOption, ProfileOption, RecipeArgument, RunsOption, load
+from dsforge.cli.options import (
+    ChangesArgument,
+    JsonOption,
+    ProfileOption,
+    RecipeArgument,
+    RunsOption,
+    load,
+    runs_root,
+)
 
 if TYPE_CHECKING:
     from dsforge.launch.types import LaunchDescription, RunOutcome
@@ -26,9 +34,10 @@ def start_options(runs: Path | None, allow: list[str] | None = None) -> StartOpt
     """Return how this process was asked to start runs."""
     from dsforge.ops.start import StartOptions
 
-    root = runs or Path(os.environ.get("DSFORGE_RUNS") or "runs")
     words = ("dsforge", *sys.argv[1:])
-    return StartOptions(root, words, dict(os.environ), frozenset(code.upper() for code in allow or ()))
+    return StartOptions(
+        runs_root(runs), words, dict(os.environ), frozenset(code.upper() for code in allow or ())
+    )
 
 
 def launch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,13 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 RunsOption = Annotated[
     Path | None, typer.Option("--runs", help="Folder of runs. Default: $DSFORGE_RUNS or ./runs.")
 ]
+
+
+def runs_root(chosen: Path | None) -> Path:
+    """Return the folder of runs: the option, $DSFORGE_RUNS, or ./runs."""
+    from dsforge.runs import registry
+
+    return chosen.absolute() if chosen else registry.runs_root(os.environ)
 
 
 def load(recipe: Path, changes: list[str] | None, profile: str | None, *, json: bool = False) -> LoadedRecipe:

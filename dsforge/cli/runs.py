@@ -2,11 +2,123 @@
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING, Annotated
+
 import typer
+
+from dsforge.base.exits import ExitCode
+from dsforge.base.units import format_bytes, format_count, format_seconds
+from dsforge.cli import output
+from dsforge.cli.options import JsonOption, RunsOption, runs_root
+
+if TYPE_CHECKING:
+    from dsforge.records.run_manifest import Revision
+    from dsforge.runs.registry import RunSummary
 
 app = typer.Typer(help="Runs: list, show, logs, stop.", no_args_is_help=True)
 
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of one.")]
+
 
 @app.command("list")
-def list_runs() -> None:
-    """List."""
+def list_runs(runs: RunsOption = None, json: JsonOption = False) -> None:
+    """List runs, newest first."""
+    from dsforge.runs import registry
+
+    if json:
+        output.use_json()
+    found = registry.list_runs(runs_root(runs))
+    if json:
+        output.as_json({"runs": [_as_dict(run) for run in found]})
+        return
+    rows = [(run.run_id, run.state, _when(run.started_time), str(run.attempt), _ending(run)) for run in found]
+    output.table("", ("run", "state", "started", "attempt", "ended with"), rows)
+
+
+def _as_dict(run: RunSummary) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {**asdict(run), "path": str(run.path)}
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def _ending(run: RunSummary) -> str:
+    return f"{run.exit.code} {run.exit.message.splitlines()[0]}" if run.exit else "-"
+
+
+@app.command("show")
+def show_run(run: RunArgument, runs: RunsOption = None, json: JsonOption = False) -> None:
+    """Show one run: manifest, state, metrics in figures."""
+    from dataclasses import asdict
+
+    from dsforge.runs import details, registry
+
+    if json:
+        output.use_json()
+    found = details.show_run(registry.find_run(runs_root(runs), run))
+    if json:
+        output.as_json({**asdict(found), "summary": _as_dict(found.summary)})
+        return
+    summary, manifest, metrics = found.summary, found.manifest, found.metrics
+    output.line(f"{summary.run_id}: {summary.state}, {_ending(summary)}")
+    output.line(f"  records   {summary.path}")
+    started = _when(summary.started_time)
+    took = (summary.ended_time or time.time()) - summary.started_time
+    output.line(f"  started   {started} on {summary.host}, {format_seconds(took)}, attempt {summary.attempt}")
+    for restart in found.state.restarts:
+        output.line(f"  restart   attempt {restart.attempt}: {restart.why}")
+    if manifest is not None:
+        output.line(f"  recipe    {manifest.recipe_path}, {_revision(manifest.revision)}")
+        versions = ", ".join(f"{name} {version or '-'}" for name, version in sorted(manifest.versions.items()))
+        output.line(f"  versions  {versions}")
+    if metrics is not None:
+        loss = f"loss {metrics.first_loss:.4f} to {metrics.last_loss:.4f}"
+        output.line(f"  metrics   steps {metrics.first_step} to {metrics.last_step}, {loss}")
+        pace = f"{format_count(metrics.median_tokens_per_second)} tokens/s"
+        peak = format_bytes(metrics.peak_memory_bytes)
+        output.line(f"            {pace}, {metrics.median_step_seconds:.3g} s a step, {peak} at the peak")
+
+
+def _revision(revision: Revision | None) -> str:
+    if revision is None:
+        return "not in a git repository"
+    return f"revision {revision.commit}{', with uncommitted changes' if revision.dirty else ''}"
+
+
+@app.command("logs")
+def show_logs(
+    run: RunArgument,
+    rank: Annotated[int | None, typer.Option(min=0, help="One rank only.")] = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Default: the latest.")] = None,
+    runs: RunsOption = None,
+) -> None:
+    """Print the ranks' output, the first error's lines first."""
+    from dsforge.runs import logs, registry
+
+    found = logs.read_logs(registry.find_run(runs_root(runs), run), rank=rank, attempt=attempt)
+    if found.first_error:
+        output.line("== first error")
+        for line in found.first_error:
+            output.line(f"[rank {line.rank}] {line.text}")
+        output.line("== all lines")
+    for line in found.lines():
+        output.line(f"[rank {line.rank}] {line.text}" if line.rank is not None else f"[launcher] {line.text}")
+
+
+@app.command("stop")
+def stop_run(run: RunArgument, runs: RunsOption = None, json: JsonOption = False) -> None:
+    """Stop a run and every process of it, also when its supervisor is dead."""
+    from dsforge.runs import registry, stop
+
+    if json:
+        output.use_json()
+    result = stop.stop_run(registry.find_run(runs_root(runs), run))
+    if json:
+        output.as_json({"run_id": result.run_id, "how": result.how, "message": result.message})
+    else:
+        output.line(f"{result.run_id}: {result.message}")
+    raise typer.Exit(int(ExitCode.ENVIRONMENT if result.how == "late" else ExitCode.OK))
