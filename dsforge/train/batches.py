@@ -6,26 +6,32 @@ import queue
 import threading
 from collections.abc import Iterator
 
-import numpy
+import numpy as np
 import torch
 
 from dsforge.plan.types import Plan
 from dsforge.train.reader import IndexedCorpus, batch_ids
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+Batches = Iterator[Batch]
 
 
-def micro_batches(corpus: IndexedCorpus, plan: Plan, replica: int, first_step: int) -> Iterator[Batch]:
+def micro_batches(corpus: IndexedCorpus, plan: Plan, replica: int, first_step: int) -> Batches:
     """Yield (tokens, labels), each [micro, seq_len], from `first_step` (counted from 0) to the last."""
     batch = plan.batch
     for step in range(first_step, plan.train.steps):
         for micro in range(batch.accumulation_steps):
-            ids = batch_ids(step, micro, batch.global_size, plan.layout.dp, replica, batch.micro)
-            samples = torch.from_numpy(numpy.stack([corpus.sample(sample_id) for sample_id in ids]))
+            ids = batch_ids(batch, plan.layout.dp, replica, step, micro)
+            samples = torch.from_numpy(np.stack([corpus.sample(sample_id) for sample_id in ids]))
             yield samples[:, :-1].contiguous(), samples[:, 1:].contiguous()
 
 
-def read_ahead(batches: Iterator[Batch], depth: int) -> Iterator[Batch]:
+def no_batches() -> Batches:
+    """Yield nothing: the stages between the first and the last see neither tokens nor labels."""
+    yield from ()
+
+
+def read_ahead(batches: Batches, depth: int) -> Batches:
     """Yield the same batches, up to `depth` of them prepared by a thread; its error is raised here."""
     if depth == 0:
         yield from batches
@@ -47,7 +53,7 @@ def read_ahead(batches: Iterator[Batch], depth: int) -> Iterator[Batch]:
         yield item
 
 
-def to_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
+def to_device(batches: Batches, device: torch.device) -> Batches:
     """Yield the batches on a device."""
     for tokens, labels in batches:
         yield tokens.to(device, non_blocking=True), labels.to(device, non_blocking=True)

@@ -29,6 +29,7 @@ class RankContext:
     world_size: int
     attempt: AttemptDir
     checkpoint_dir: Path
+    root: Path
     corpus_prefix: Path
     dump_dir: Path | None
 
@@ -48,9 +49,7 @@ def _required(variables: Mapping[str, str], name: str) -> str:
 def _required_int(variables: Mapping[str, str], name: str) -> int:
     text = _required(variables, name)
     if not text.isdecimal():
-        raise DsforgeError(
-            "T001", f"{name}={text!r} is not a whole number", exit_code=ExitCode.ENVIRONMENT
-        )
+        raise DsforgeError("T001", f"{name}={text!r} is not a whole number", exit_code=ExitCode.ENVIRONMENT)
     return int(text)
 
 
@@ -91,10 +90,11 @@ def read_context(variables: Mapping[str, str] = os.environ) -> RankContext:
     _required(variables, "MASTER_ADDR")
     _required_int(variables, "MASTER_PORT")
     plan = read_plan(Path(_required(variables, environment.PLAN)))
+    root = Path(_required(variables, environment.ROOT))
     if plan.data.prefix is None:
         corpus = Path(_required(variables, environment.CORPUS))
     else:
-        corpus = Path(_required(variables, environment.ROOT)) / plan.data.prefix
+        corpus = root / plan.data.prefix
     dump = variables.get(environment.DUMP_PARAMETERS)
     return RankContext(
         plan=plan,
@@ -104,6 +104,7 @@ def read_context(variables: Mapping[str, str] = os.environ) -> RankContext:
         world_size=world_size,
         attempt=AttemptDir(Path(_required(variables, environment.ATTEMPT_DIR))),
         checkpoint_dir=Path(_required(variables, environment.CHECKPOINT_DIR)),
+        root=root,
         corpus_prefix=corpus,
         dump_dir=Path(dump) if dump else None,
     )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import math
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +12,9 @@ import torch.distributed as dist
 from torch import nn
 
 from dsforge.plan.types import Plan
-from dsforge.train.batches import Batch
+from dsforge.train.batches import Batches
+from dsforge.train.fused import with_usable_optimizer
+from dsforge.train.quiet import no_chatter
 from dsforge.train.world import Groups
 
 
@@ -44,8 +43,10 @@ class Engine:
         module: nn.Module,
         parameters: Mapping[str, nn.Parameter],
         plan: Plan,
+        *,
         ds_config: dict[str, Any],
         groups: Groups,
+        device: torch.device,
     ) -> None:
         import deepspeed
         from deepspeed.runtime.pipe.topology import PipelineParallelGrid
@@ -53,12 +54,12 @@ class Engine:
         self.plan = plan
         self.parameters = parameters
         self.pipeline = plan.layout.engine == "pipeline"
-        with contextlib.redirect_stdout(sys.stderr):
+        with no_chatter():
             grid = None if self.pipeline else PipelineParallelGrid(topology=groups.topology)
             self.deepspeed, *_ = deepspeed.initialize(
                 model=module,
                 model_parameters=parameter_groups(parameters, plan.optimizer.weight_decay),
-                config=copy.deepcopy(ds_config),
+                config=with_usable_optimizer(ds_config, device),
                 mpu=grid,
                 dist_init_required=False,
             )
@@ -95,7 +96,7 @@ class Engine:
         dist.all_reduce(total, group=self.grid.get_model_parallel_group())
         return math.sqrt(total.item())
 
-    def step(self, batches: Iterator[Batch], learning_rate: float) -> StepResult:
+    def step(self, batches: Batches, learning_rate: float) -> StepResult:
         """Train on the next global batch at a learning rate."""
         for group in self.deepspeed.optimizer.param_groups:
             group["lr"] = learning_rate
@@ -104,10 +105,10 @@ class Engine:
         assert norm is not None, "the engine reports no gradient norm"
         return StepResult(loss=loss, grad_norm=float(norm))
 
-    def _pipeline_step(self, batches: Iterator[Batch]) -> float:
+    def _pipeline_step(self, batches: Batches) -> float:
         return float(self.deepspeed.train_batch(batches).item())
 
-    def _module_step(self, batches: Iterator[Batch]) -> float:
+    def _module_step(self, batches: Batches) -> float:
         count = self.plan.batch.accumulation_steps
         total = torch.zeros((), device=self.deepspeed.device)
         for _ in range(count):

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-import logging
 import time
+from typing import TYPE_CHECKING
 
 import torch
 
-from dsforge.base.errors import DsforgeError
-from dsforge.base.exits import ExitCode
-from dsforge.train import cpu_support, initial, world
-from dsforge.train.batches import micro_batches, read_ahead, to_device
+from dsforge.train import checkpoint, cpu_support, fused, initial, quiet, world
+from dsforge.train.batches import Batches, micro_batches, no_batches, read_ahead, to_device
 from dsforge.train.context import RankContext
 from dsforge.train.parameters import model_parameters
 from dsforge.train.reader import IndexedCorpus
 from dsforge.train.recorder import Recorder
 from dsforge.train.schedule import learning_rate
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from dsforge.train.engine import Engine
 
 
 def train(context: RankContext) -> None:
     """Train the plan on this rank; DsforgeError for what the user can mend."""
     plan = context.plan
     world.check_size(context)
-    device = cpu_support.choose_accelerator(plan.accelerator)
-    corpus = open_corpus(context)
+    device = cpu_support.choose_device(plan.accelerator, context.local_rank)
+    where = world.coordinates(context.rank, plan.layout)
+    corpus = open_corpus(context, where)
+    quiet.filter_warnings()
 
     # The engines look at the accelerator and at the process group when they are imported.
     import deepspeed
 
-    from dsforge.train.engine import Engine
-    from dsforge.train.loss import token_loss
-    from dsforge.train.model import build, global_parameters
+    from dsforge.train.dump import dump
 
     cpu_support.skip_shared_memory_build(device)
     world.join(context, device)
@@ -43,27 +42,76 @@ def train(context: RankContext) -> None:
     world.check_seats(seats, plan)
     recorder.event("joined", f"{len(seats)} ranks joined", hosts=sorted({seat.host for seat in seats}))
 
-    shard = groups.tensor.rank()
-    specs = {spec.name: spec for spec in model_parameters(plan.model)}
-    loss = token_loss(plan.model.vocab, plan.model.padded_vocab, plan.layout.tp, shard)
-    module = build(plan, groups, loss)
-    parameters = global_parameters(module, specs)
-    initial.fill(parameters, specs, plan.model, plan.train.seed, plan.layout.tp, shard)
-    engine = Engine(module, parameters, plan, context.ds_config, groups)
-    recorder.event("built", "model and optimizer are ready", optimizer=engine.optimizer_name)
+    engine = build(context, groups, device)
+    parts = fused.found(device) | {"optimizer": engine.optimizer_name}
+    recorder.event("built", "model and optimizer are ready", fused=parts)
 
-    replica = world.coordinates(context.rank, plan.layout).replica
-    batches = to_device(read_ahead(micro_batches(corpus, plan, replica, 0), plan.data.workers), device)
-    recorder.event("training", f"steps 1 to {plan.train.steps}")
-    for step in range(plan.train.steps):
-        began = time.perf_counter()
-        rate = learning_rate(step, plan.train.steps, plan.optimizer)
-        result = engine.step(batches, rate)
-        recorder.metrics(step + 1, result, rate, time.perf_counter() - began)
+    first_step = resume(context, engine, recorder)
+    batches = to_device(load(context, corpus, where, first_step), device)
+    run(context, engine, recorder, batches, first_step)
+    if context.dump_dir is not None:
+        specs = {spec.name: spec for spec in model_parameters(plan.model)}
+        dump(engine.parameters, specs, where, context.dump_dir)
     recorder.event("finished", f"{plan.train.steps} steps done")
+    torch.distributed.destroy_process_group()
 
 
-def open_corpus(context: RankContext) -> IndexedCorpus:
-    """Return the plan's data."""
+def build(context: RankContext, groups: world.Groups, device: torch.device) -> Engine:
+    """Return the engine with this rank's part of the model, its weights as every layout starts them."""
+    from dsforge.train.engine import Engine
+    from dsforge.train.loss import token_loss
+    from dsforge.train.model import build_module, global_parameters
+
     plan = context.plan
+    model, tp, shard = plan.model, plan.layout.tp, groups.tensor.rank()
+    specs = {spec.name: spec for spec in model_parameters(model)}
+    loss = token_loss(model.vocab, model.padded_vocab, tp, shard)
+    with quiet.no_chatter():
+        module = build_module(plan, groups, loss)
+    parameters = global_parameters(module, specs)
+    initial.fill(parameters, specs, plan, shard)
+    return Engine(module, parameters, plan, ds_config=context.ds_config, groups=groups, device=device)
+
+
+def resume(context: RankContext, engine: Engine, recorder: Recorder) -> int:
+    """Load the checkpoint that the plan resumes from and return the steps that it has done, else 0."""
+    choice = checkpoint.agree(context)
+    if choice is None:
+        return 0
+    folder, step = choice
+    checkpoint.restore(engine, folder)
+    recorder.event("resumed", f"from step {step}", step=step, folder=str(folder))
+    return step
+
+
+def open_corpus(context: RankContext, where: world.Coordinates) -> IndexedCorpus | None:
+    """Return the plan's data on the first and the last stage, which alone look at it."""
+    plan = context.plan
+    if where.stage not in (0, plan.layout.pp - 1):
+        return None
     return IndexedCorpus(context.corpus_prefix, plan.batch.seq_len, plan.train.seed, plan.model.vocab)
+
+
+def load(
+    context: RankContext, corpus: IndexedCorpus | None, where: world.Coordinates, first_step: int
+) -> Batches:
+    """Return this rank's micro-batches from a step on."""
+    if corpus is None:
+        return no_batches()
+    batches = micro_batches(corpus, context.plan, where.replica, first_step)
+    return read_ahead(batches, context.plan.data.workers)
+
+
+def run(context: RankContext, engine: Engine, recorder: Recorder, batches: Batches, first_step: int) -> None:
+    """Take the steps that are left, saving as often as the plan says and at the end."""
+    plan = context.plan
+    every = plan.checkpoint.every_steps
+    recorder.event("training", f"steps {first_step + 1} to {plan.train.steps}", first_step=first_step + 1)
+    for step in range(first_step + 1, plan.train.steps + 1):
+        began = time.perf_counter()
+        rate = learning_rate(step - 1, plan.train.steps, plan.optimizer)
+        result = engine.step(batches, rate)
+        recorder.metrics(step, result, rate, time.perf_counter() - began)
+        if step == plan.train.steps or (every and step % every == 0):
+            folder = checkpoint.save(engine, context, step)
+            recorder.event("checkpoint", f"step {step}", step=step, folder=str(folder))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import torch
 
-from dsforge.plan.types import Model
+from dsforge.plan.types import Model, Plan
 from dsforge.train import slicing
 from dsforge.train.parameters import ParameterSpec
 
@@ -35,15 +35,13 @@ def draw(spec: ParameterSpec, model: Model, seed: int) -> torch.Tensor:
 def fill(
     parameters: Mapping[str, torch.nn.Parameter],
     specs: Mapping[str, ParameterSpec],
-    model: Model,
-    seed: int,
-    shards: int,
-    index: int,
+    plan: Plan,
+    shard: int,
 ) -> None:
     """Overwrite a rank's parameters (global name to shard) with their cut of the drawn tensors."""
     for name, parameter in parameters.items():
         spec = specs[name]
-        full = draw(spec, model, seed)
+        full = draw(spec, plan.model, plan.train.seed)
         if spec.padded_rows is not None:
             full = slicing.pad_rows(full, spec.padded_rows)
-        parameter.copy_(slicing.cut(full, spec.partition_dim, spec.partition_stride, shards, index))
+        parameter.copy_(slicing.cut(full, spec.partition_dim, spec.partition_stride, plan.layout.tp, shard))

@@ -1,7 +1,7 @@
 """The pieces of a model, in the order that they run: embeddings, layers, final norm, head.
 
-Each is built of megatron-core's tensor-parallel layers and knows its parameters' global names. Hidden states are
-[sequence, batch, hidden]; tokens [batch, sequence]; logits [sequence, batch, vocabulary / TP].
+Each is built of megatron-core's tensor-parallel layers and knows its parameters' global names. Hidden
+states are [sequence, batch, hidden]; tokens [batch, sequence]; logits [sequence, batch, vocabulary / TP].
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from dsforge.plan.types import Model
+from dsforge.train.world import Groups
 
 
 def _leave(weight: torch.Tensor) -> torch.Tensor:
@@ -101,7 +102,8 @@ def _layer_spec() -> TransformerLayerSubmodules:
         self_attn_bda=get_bias_dropout_add,
         pre_mlp_layernorm=WrappedTorchNorm,
         mlp=ModuleSpec(
-            module=MLP, submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
+            module=MLP,
+            submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear),
         ),
         mlp_bda=get_bias_dropout_add,
     )
@@ -160,7 +162,7 @@ class Layer(nn.Module):
     """One transformer layer, counted from 0, recomputed in the backward pass where the plan says so."""
 
     def __init__(
-        self, model: Model, config: TransformerConfig, group: Any, alone: Any, index: int, recompute: bool
+        self, model: Model, config: TransformerConfig, groups: Groups, *, index: int, recompute: bool
     ) -> None:
         super().__init__()
         self.index = index
@@ -171,7 +173,7 @@ class Layer(nn.Module):
             config,
             _layer_spec(),
             layer_number=index + 1,
-            pg_collection=ProcessGroupCollection(tp=group, pp=alone, cp=alone),
+            pg_collection=ProcessGroupCollection(tp=groups.tensor, pp=groups.alone, cp=groups.alone),
         )
 
     def angles(self, length: int, device: torch.device) -> torch.Tensor | None:

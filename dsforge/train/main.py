@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-import traceback
+from types import ModuleType
 
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
@@ -35,28 +35,31 @@ def end_on_sigterm() -> None:
     threading.Thread(target=wait, name="dsforge-sigterm", daemon=True).start()
 
 
+def trainer_module(name: str) -> ModuleType:
+    """Return the module of a trainer; DsforgeError if there is none of that name."""
+    if name not in TRAINERS:
+        raise DsforgeError("T004", f"trainer `{name}` is not known", hint=f"one of: {', '.join(TRAINERS)}")
+    return importlib.import_module(TRAINERS[name])
+
+
 def main() -> int:
     """Run the plan's trainer and return the exit code."""
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
+    )
     log = logging.getLogger("dsforge.train")
     end_on_sigterm()
     try:
         context = read_context()
-        name = TRAINERS.get(context.plan.trainer)
-        if name is None:
-            known = ", ".join(sorted(TRAINERS))
-            raise DsforgeError(
-                "T004", f"trainer `{context.plan.trainer}` is not known", hint=f"trainers: {known}"
-            )
-        importlib.import_module(name).train(context)
+        trainer_module(context.plan.trainer).train(context)
     except DsforgeError as error:
         where = f" ({error.place})" if error.place and str(error.place) else ""
         sys.stderr.write(f"error[{error.code}]: {error.message}{where}\n")
         if error.hint:
             sys.stderr.write(f"  hint: {error.hint}\n")
         return error.exit_code
-    except Exception:  # noqa: BLE001 - a rank must end with a code and its traceback, whatever went wrong
-        log.error("%s", traceback.format_exc())
+    except Exception:
+        log.exception("rank %s failed", os.environ.get("RANK", "?"))
         return 1
     return ExitCode.OK
 

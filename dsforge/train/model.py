@@ -40,8 +40,10 @@ def piece_specs(plan: Plan, groups: Groups) -> list[LayerSpec]:
         pieces.append(LayerSpec(WordEmbedding, *word))
     if model.position == "learned":
         pieces.append(LayerSpec(PositionEmbedding, model))
-    for index in range(model.layers):
-        pieces.append(LayerSpec(Layer, model, config, groups.tensor, groups.alone, index, recompute))
+    pieces += [
+        LayerSpec(Layer, model, config, groups, index=index, recompute=recompute)
+        for index in range(model.layers)
+    ]
     pieces.append(LayerSpec(FinalNorm, model, config))
     if model.tied:
         head = TiedLayerSpec(
@@ -69,7 +71,7 @@ class StagedModel(PipelineModule):
         self.bounds = bounds
         super().__init__(pieces, **options)
 
-    def _partition_layers(self, method: str = "uniform") -> None:
+    def _partition_layers(self, method: str = "") -> None:  # noqa: ARG002 - deepspeed's signature
         self.parts = self.bounds
         stage = self._topo.get_coord(self.global_rank).pipe
         self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])
@@ -95,7 +97,7 @@ class WholeModel(nn.Module):
         return self.loss(value, labels)
 
 
-def build(plan: Plan, groups: Groups, loss: Loss) -> nn.Module:
+def build_module(plan: Plan, groups: Groups, loss: Loss) -> nn.Module:
     """Return this rank's part of the model for the engine that the plan names."""
     pieces = piece_specs(plan, groups)
     if plan.layout.engine == "module":

@@ -40,7 +40,7 @@ def _norm(model: Model, name: str) -> Iterator[ParameterSpec]:
 
 
 def _linear(
-    model: Model, name: str, rows: int, columns: int, dim: int, stride: int = 1
+    model: Model, name: str, rows: int, columns: int, *, dim: int, stride: int = 1
 ) -> Iterator[ParameterSpec]:
     kind: Kind = "output" if dim == 1 else "weight"
     yield ParameterSpec(f"{name}.weight", (rows, columns), dim, stride, kind)
@@ -56,11 +56,12 @@ def layer_parameters(model: Model, layer: int) -> Iterator[ParameterSpec]:
     fused = heads + 2 * model.kv_heads * model.head_dim
     gates = 2 if model.activation == "swiglu" else 1
     yield from _norm(model, f"{at}.input_layernorm")
-    yield from _linear(model, f"{at}.self_attention.linear_qkv", fused, model.hidden, 0)
-    yield from _linear(model, f"{at}.self_attention.linear_proj", model.hidden, heads, 1)
+    yield from _linear(model, f"{at}.self_attention.linear_qkv", fused, model.hidden, dim=0)
+    yield from _linear(model, f"{at}.self_attention.linear_proj", model.hidden, heads, dim=1)
     yield from _norm(model, f"{at}.pre_mlp_layernorm")
-    yield from _linear(model, f"{at}.mlp.linear_fc1", gates * model.ffn_hidden, model.hidden, 0, gates)
-    yield from _linear(model, f"{at}.mlp.linear_fc2", model.hidden, model.ffn_hidden, 1)
+    rows = gates * model.ffn_hidden
+    yield from _linear(model, f"{at}.mlp.linear_fc1", rows, model.hidden, dim=0, stride=gates)
+    yield from _linear(model, f"{at}.mlp.linear_fc2", model.hidden, model.ffn_hidden, dim=1)
 
 
 def model_parameters(model: Model) -> Iterator[ParameterSpec]:

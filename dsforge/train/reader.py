@@ -1,9 +1,10 @@
 """Reads Megatron's indexed data sets (`.bin` and `.idx`) and says which tokens a sample is.
 
-The `.idx` file, little-endian: magic, u64 version 1, u8 code of the token type, u64 sequences S, u64 D, i32[S]
-lengths, i64[S] byte positions, i64[D] document indices (Megatron-LM, `megatron/core/datasets/indexed_dataset.py`).
-Sample i of an epoch is tokens [k x seq_len, (k + 1) x seq_len + 1) of the concatenated stream, k the i-th entry of
-the epoch's permutation: the order depends on the seed and the epoch alone, never on the layout.
+The `.idx` file, little-endian: magic, u64 version 1, u8 code of the token type, u64 sequences S, u64 D,
+i32[S] lengths, i64[S] byte positions, i64[D] document indices (megatron-core,
+`core/datasets/indexed_dataset.py`). Sample i of an epoch is the seq_len + 1 tokens from k x seq_len of the
+concatenated stream, k the i-th entry of the epoch's permutation: the order depends on the seed and the epoch
+alone, never on the layout.
 """
 
 from __future__ import annotations
@@ -12,26 +13,27 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy
+import numpy as np
 from numpy.typing import NDArray
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
+from dsforge.plan.types import Batch
 
 MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")
 _TYPES = {
-    1: numpy.uint8,
-    2: numpy.int8,
-    3: numpy.int16,
-    4: numpy.int32,
-    5: numpy.int64,
-    6: numpy.float64,
-    7: numpy.float32,
-    8: numpy.uint16,
+    1: np.uint8,
+    2: np.int8,
+    3: np.int16,
+    4: np.int32,
+    5: np.int64,
+    6: np.float64,
+    7: np.float32,
+    8: np.uint16,
 }
 
-Tokens = NDArray[numpy.int64]
+Tokens = NDArray[np.int64]
 
 
 def _fault(code: str, path: Path, message: str, hint: str) -> DsforgeError:
@@ -42,10 +44,10 @@ def _fault(code: str, path: Path, message: str, hint: str) -> DsforgeError:
 class Index:
     """The contents of an `.idx` file: lengths in tokens, positions in bytes."""
 
-    dtype: numpy.dtype
-    lengths: NDArray[numpy.int32]
-    positions: NDArray[numpy.int64]
-    documents: NDArray[numpy.int64]
+    dtype: np.dtype
+    lengths: NDArray[np.int32]
+    positions: NDArray[np.int64]
+    documents: NDArray[np.int64]
 
 
 def read_index(path: Path) -> Index:
@@ -60,15 +62,15 @@ def read_index(path: Path) -> Index:
     _, version, code, sequences, documents = _HEADER.unpack_from(raw)
     if version != 1 or code not in _TYPES:
         raise _fault("T021", path, f"has version {version} and token type {code}", hint)
-    if _TYPES[code] in (numpy.float32, numpy.float64):
+    if _TYPES[code] in (np.float32, np.float64):
         raise _fault("T021", path, "holds floating-point numbers, not token ids", hint)
     needed = _HEADER.size + 12 * sequences + 8 * documents
     if len(raw) < needed:
         raise _fault("T022", path, f"is truncated: {len(raw)} bytes of {needed}", hint)
-    lengths = numpy.frombuffer(raw, "<i4", sequences, _HEADER.size)
-    positions = numpy.frombuffer(raw, "<i8", sequences, _HEADER.size + 4 * sequences)
-    ends = numpy.frombuffer(raw, "<i8", documents, _HEADER.size + 12 * sequences)
-    return Index(numpy.dtype(_TYPES[code]).newbyteorder("<"), lengths, positions, ends)
+    lengths = np.frombuffer(raw, "<i4", sequences, _HEADER.size)
+    positions = np.frombuffer(raw, "<i8", sequences, _HEADER.size + 4 * sequences)
+    ends = np.frombuffer(raw, "<i8", documents, _HEADER.size + 12 * sequences)
+    return Index(np.dtype(_TYPES[code]).newbyteorder("<"), lengths, positions, ends)
 
 
 class IndexedCorpus:
@@ -80,7 +82,7 @@ class IndexedCorpus:
         self.seed = seed
         self.vocab = vocab
         index = read_index(Path(f"{prefix}.idx"))
-        total = int(index.lengths.sum(dtype=numpy.int64))
+        total = int(index.lengths.sum(dtype=np.int64))
         self._stream = self._map(index, total)
         self.samples = max(total - 1, 0) // seq_len
         if self.samples == 0:
@@ -90,14 +92,16 @@ class IndexedCorpus:
                 f"holds {total} tokens, too few for one sample of {seq_len} + 1",
                 "use more data or a smaller batch.seq_len",
             )
-        self._order: tuple[int, NDArray[numpy.int64]] | None = None
+        self._order: tuple[int, NDArray[np.int64]] | None = None
 
-    def _map(self, index: Index, total: int) -> NDArray[numpy.integer]:
+    def _map(self, index: Index, total: int) -> NDArray[np.integer]:
         width = index.dtype.itemsize
-        expected = numpy.concatenate([[0], numpy.cumsum(index.lengths, dtype=numpy.int64)[:-1]]) * width
-        if total and not numpy.array_equal(index.positions, expected):
+        expected = np.concatenate([[0], np.cumsum(index.lengths, dtype=np.int64)[:-1]]) * width
+        if total and not np.array_equal(index.positions, expected):
             message = "its sequences do not lie one after another in the .bin file"
-            raise _fault("T022", self.bin_path.with_suffix(".idx"), message, "make it with `dsforge data prep`")
+            raise _fault(
+                "T022", self.bin_path.with_suffix(".idx"), message, "make it with `dsforge data prep`"
+            )
         try:
             size = self.bin_path.stat().st_size
             if size < total * width:
@@ -108,15 +112,15 @@ class IndexedCorpus:
                     "copy it again or make it again with `dsforge data prep`",
                 )
             if total == 0:
-                return numpy.empty(0, index.dtype)
-            return numpy.memmap(self.bin_path, index.dtype, "r", shape=(total,))
+                return np.empty(0, index.dtype)
+            return np.memmap(self.bin_path, index.dtype, "r", shape=(total,))
         except OSError as error:
             hint = "the .bin and the .idx file go together"
             raise _fault("T020", self.bin_path, f"cannot be read: {error.strerror}", hint) from error
 
-    def _permutation(self, epoch: int) -> NDArray[numpy.int64]:
+    def _permutation(self, epoch: int) -> NDArray[np.int64]:
         if self._order is None or self._order[0] != epoch:
-            generator = numpy.random.Generator(numpy.random.PCG64([self.seed, epoch]))
+            generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
             self._order = (epoch, generator.permutation(self.samples))
         return self._order[1]
 
@@ -124,7 +128,7 @@ class IndexedCorpus:
         """Return the seq_len + 1 tokens of a global sample id, which counts on over the epochs."""
         epoch, position = divmod(sample_id, self.samples)
         start = int(self._permutation(epoch)[position]) * self.seq_len
-        tokens = numpy.asarray(self._stream[start : start + self.seq_len + 1], numpy.int64)
+        tokens = np.asarray(self._stream[start : start + self.seq_len + 1], np.int64)
         wrong = (tokens < 0) | (tokens >= self.vocab)
         if wrong.any():
             at = int(wrong.argmax())
@@ -137,10 +141,10 @@ class IndexedCorpus:
         return tokens
 
 
-def batch_ids(step: int, micro: int, global_size: int, dp: int, replica: int, size: int) -> range:
-    """Return the sample ids of one micro-batch of `size` samples; step and micro count from 0.
+def batch_ids(batch: Batch, dp: int, replica: int, step: int, micro: int) -> range:
+    """Return the sample ids of one micro-batch of a replica; step and micro count from 0.
 
     Step s trains on ids [s x G, (s + 1) x G) whatever the layout.
     """
-    start = step * global_size + (micro * dp + replica) * size
-    return range(start, start + size)
+    start = step * batch.global_size + (micro * dp + replica) * batch.micro
+    return range(start, start + batch.micro)

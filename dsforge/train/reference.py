@@ -2,8 +2,9 @@
 
 Written apart from the trainers on purpose: of them it shares the reader of the data alone, so that a mistake
 in their layers, cutting, initialisation, clipping or schedule cannot hide here too. Parameters have the
-global names of the trainers. `linear_qkv` holds, for each group of key-value heads in turn, the group's query heads,
-then its key head, then its value head; `linear_fc1` of a SwiGLU model holds all gate rows, then all up rows.
+global names of the trainers. `linear_qkv` holds, for each group of key-value heads in turn, the group's
+query heads, then its key head, then its value head; `linear_fc1` of a SwiGLU model holds all gate rows, then
+all up rows.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import logging
 import math
 import os
 import sys
@@ -222,15 +222,12 @@ def main() -> int:
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     choice = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     plan = Plan.model_validate_json(choice.plan.read_text("utf-8"))
     try:
-        corpus = IndexedCorpus(
-            corpus_prefix(plan), plan.batch.seq_len, plan.train.seed, plan.model.vocab
-        )
+        corpus = IndexedCorpus(corpus_prefix(plan), plan.batch.seq_len, plan.train.seed, plan.model.vocab)
         outcome = train(plan, corpus)
     except DsforgeError as error:
-        logging.error("error[%s]: %s (%s)", error.code, error.message, error.place)
+        sys.stderr.write(f"error[{error.code}]: {error.message} ({error.place})\n")
         return error.exit_code
     choice.out.mkdir(parents=True, exist_ok=True)
     figures = {

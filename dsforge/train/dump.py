@@ -1,0 +1,52 @@
+"""Writes a rank's parameters at the end of a run, so that whole runs can be compared by weight."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from dsforge.train.parameters import ParameterSpec
+from dsforge.train.world import Coordinates
+
+
+def dump(
+    parameters: Mapping[str, nn.Parameter],
+    specs: Mapping[str, ParameterSpec],
+    where: Coordinates,
+    folder: Path,
+) -> None:
+    """Write one file a shard and stage, by replica 0; ZeRO-3 needs every rank to call it.
+
+    Tensors stand under their global names; metadata `dsforge` holds the shard's number and every cut.
+    """
+    tensors = {name: _whole_shard(parameter) for name, parameter in parameters.items()}
+    if where.replica != 0:
+        return
+    cuts = {
+        name: {
+            "partition_dim": specs[name].partition_dim,
+            "partition_stride": specs[name].partition_stride,
+            "shape": specs[name].shape,
+        }
+        for name in tensors
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    about = json.dumps({"stage": where.stage, "shard": where.shard, "parameters": cuts}, sort_keys=True)
+    path = folder / f"stage-{where.stage:03d}-shard-{where.shard:03d}.safetensors"
+    save_file(tensors, path, metadata={"dsforge": about})
+
+
+def _whole_shard(parameter: nn.Parameter) -> torch.Tensor:
+    gathered: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+    if hasattr(parameter, "ds_id"):
+        import deepspeed
+
+        gathered = deepspeed.zero.GatheredParameters([parameter])
+    with gathered:
+        return parameter.detach().to("cpu", copy=True).contiguous()
