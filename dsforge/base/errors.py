@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -60,7 +61,9 @@ class Fix:
     value: Any
 
     def __str__(self) -> str:
-        return f"{self.key}={self.value}"
+        words: dict[Any, str] = {None: "null", True: "true", False: "false"}
+        is_word = self.value is None or isinstance(self.value, bool)
+        return f"{self.key}={words[self.value] if is_word else self.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,20 @@ class Finding:
     place: Place | None = None
     hint: str | None = None
     fix: Fix | None = None
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Finding:
+        """Return the finding that `as_dict` wrote down."""
+        place, fix = value["place"], value["fix"]
+        return cls(
+            code=value["code"],
+            severity=Severity(value["severity"]),
+            message=value["message"],
+            key=value["key"],
+            place=Place(**place) if place else None,
+            hint=value["hint"],
+            fix=Fix(**fix) if fix else None,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return a JSON-ready mapping."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 _DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 _BYTES = {
@@ -14,6 +15,8 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
 _COUNT = re.compile(_NUMBER + r"\s*([KMBGTkmbgt]?)(?:\s*(?:tokens?|samples?|steps?))?")
 _SIZE = re.compile(_NUMBER + r"\s*([KMGT]i?B|B)")
+_LONGEST = 40
+"""Digits of a number, and its largest power of ten: what is beyond is no quantity of this field."""
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[smhd])+")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
 
@@ -23,12 +26,18 @@ def parse_count(text: str) -> int:
     match = _COUNT.fullmatch(text.strip())
     if not match:
         raise ValueError(f"{text!r} is not a count such as 1000, 4M or '4M tokens'")
-    value = float(match[1]) * _DECIMAL[match[2].upper()]
-    if match[1].isdigit():
-        return int(match[1]) * _DECIMAL[match[2].upper()]
+    value = _exact(match[1], text) * _DECIMAL[match[2].upper()]
     if value != int(value):
         raise ValueError(f"{text!r} is not a whole number")
     return int(value)
+
+
+def _exact(number: str, text: str) -> Fraction:
+    """Return a decimal number without rounding: 2.3 times a million is a whole number."""
+    exponent = number.lower().partition("e")[2] or "0"
+    if len(number) > _LONGEST or abs(int(exponent)) > _LONGEST:
+        raise ValueError(f"{text[:_LONGEST]!r} is out of range")
+    return Fraction(number)
 
 
 def parse_bytes(text: str) -> int:
@@ -36,7 +45,8 @@ def parse_bytes(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise ValueError(f"{text!r} is not a size such as 80GiB or 512MB")
-    return round(float(match[1]) * _BYTES[match[2]])
+    size: Fraction = _exact(match[1], text) * _BYTES[match[2]]
+    return round(size)
 
 
 def parse_seconds(text: str) -> float:

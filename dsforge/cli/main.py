@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -9,7 +11,7 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from dsforge.base.errors import DsforgeError
+from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.cli import (
     data,
@@ -72,9 +74,18 @@ def _globals(
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; no exception leaves."""
+    output.use_json(wanted="--json" in arguments)
+    code = _call(arguments)
+    try:
+        sys.stdout.flush()
+    except OSError as fault:
+        return _after_lost_output(fault, code)
+    return code
+
+
+def _call(arguments: Sequence[str]) -> int:
     try:
         result = app(args=list(arguments), prog_name="dsforge", standalone_mode=False)
-        sys.stdout.flush()
     except DsforgeError as fault:
         output.error(fault)
         return int(fault.exit_code)
@@ -83,11 +94,8 @@ def main(arguments: Sequence[str]) -> int:
 
         rich_format_error(fault)  # type: ignore[arg-type]  # every TyperException raised here is a ClickException
         return int(getattr(fault, "exit_code", ExitCode.USAGE))
-    except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # the reader left: nothing to say to it
-        return int(ExitCode.OK)
+    except OSError as fault:
+        return _after_lost_output(fault, ExitCode.OK)
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
     except Exception as fault:  # noqa: BLE001 - the last line: a bug of ours becomes exit 5, not a traceback
@@ -96,6 +104,27 @@ def main(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else int(ExitCode.OK)
 
 
+def _after_lost_output(fault: OSError, code: int) -> int:
+    """Return the exit code after the system refused something, most often a write to stdout."""
+    if isinstance(fault, BrokenPipeError):  # the reader left: nothing to say to it, but the code stands
+        _drop_stdout()
+        return int(code)
+    reason = fault.strerror or type(fault).__name__
+    place = Place(file=os.fsdecode(fault.filename)) if isinstance(fault.filename, str | bytes) else None
+    if fault.errno == errno.ENOSPC:
+        _drop_stdout()
+    hint = "it takes a shorter name, free space, or the right to read and write"
+    output.error(DsforgeError("DSF064", f"the system refused: {reason}", place, hint))
+    return int(ExitCode.ENVIRONMENT)
+
+
+def _drop_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def run() -> None:
     """Entry point of the `dsforge` program."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     sys.exit(main(sys.argv[1:]))

@@ -16,10 +16,10 @@ SCHEMA_VERSION = 1
 _json_mode = False
 
 
-def use_json() -> None:
-    """Make errors of this process appear on stdout as JSON too."""
+def use_json(*, wanted: bool = True) -> None:
+    """Make errors of this command appear on stdout as JSON too, or not."""
     global _json_mode  # noqa: PLW0603 - one process prints for one command
-    _json_mode = True
+    _json_mode = wanted
 
 
 def printable(text: str) -> str:
@@ -48,9 +48,8 @@ def note(text: str) -> None:
 
 def as_json(value: dict[str, Any]) -> None:
     """Write one JSON object with its schema version to stdout."""
-    sys.stdout.write(
-        json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2, ensure_ascii=False) + "\n"
-    )
+    # ASCII only: a file name that is not UTF-8 still makes a JSON text that every reader takes.
+    sys.stdout.write(json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2) + "\n")
 
 
 def _color(stream: Any) -> bool:

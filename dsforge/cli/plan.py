@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dsforge.base.errors import Severity
+from dsforge.base.errors import Finding, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.base.units import format_bytes, format_count
 from dsforge.cli import output
@@ -35,10 +35,9 @@ def plan(
         output.data(_canonical(made))
     else:
         _print(made)
-    refused = [found for found in made.findings if found["severity"] == Severity.ERROR.value]
-    for found in made.findings:
-        output.note(f"{found['severity']}[{found['code']}]: {found['message']}")
-        output.note(f"  hint: {found['hint']}")
+    findings = [Finding.from_dict(found) for found in made.findings]
+    output.findings(findings)
+    refused = any(found.severity is Severity.ERROR for found in findings)
     raise typer.Exit(int(ExitCode.FINDINGS if refused else ExitCode.OK))
 
 

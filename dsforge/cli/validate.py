@@ -27,8 +27,8 @@ def validate(
     json: JsonOption = False,
 ) -> None:
     """Check recipes against schema and rules. Exit 1 on errors, 2 when one cannot be read."""
-    recipes = [Path(word) for word in arguments if "=" not in word or Path(word).exists()]
-    changes = [word for word in arguments if "=" in word and not Path(word).exists()]
+    changes = [word for word in arguments if "=" in word and not _is_file(word)]
+    recipes = [Path(word) for word in arguments if word not in changes]
     if not recipes:
         raise DsforgeError("DSF022", "no recipe named", hint="`dsforge validate recipe.yaml`")
     worst = 0
@@ -43,6 +43,13 @@ def validate(
     if json:
         output.as_json({"ok": worst == 0, "recipes": results})
     raise typer.Exit(worst)
+
+
+def _is_file(word: str) -> bool:
+    try:
+        return Path(word).is_file()
+    except OSError:  # too long a word for a file's name, or a folder that may not be entered
+        return False
 
 
 def _check(recipe: Path, changes: list[str], profile: str | None) -> tuple[list[Finding], int]:

@@ -76,36 +76,50 @@ def builtin_corpus(vocab: int) -> Path:
     if Path(f"{prefix}.idx").exists() and Path(f"{prefix}.bin").exists():
         return prefix
     if vocab < SMALLEST_VOCAB:
-        _write_bytes(files, prefix, vocab)
+        _write_bytes(list(_expand(files)), prefix, vocab)
     else:
         prepare(files, prefix, vocab=vocab)
     return prefix
 
 
-def _expand(files: Sequence[Path]) -> Iterator[Path]:
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file to read; one found in a folder may be no text at all, one that was named must be."""
+
+    path: Path
+    named: bool
+
+
+def _expand(files: Sequence[Path]) -> Iterator[_Source]:
     for path in files:
         if path.is_dir():
             for folder, subfolders, names in os.walk(path):
                 subfolders.sort()
-                yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
+                for name in sorted(names):
+                    if not name.startswith("."):
+                        yield _Source(Path(folder, name), named=False)
         elif path.exists():
-            yield path
+            yield _Source(path, named=True)
         else:
             raise DsforgeError(
                 "DSF053", "no such file or folder", Place(str(path)), "name existing text files"
             )
 
 
-def _documents(files: Sequence[Path], json_key: str) -> Iterator[str]:
-    for path in files:
+def _documents(sources: Sequence[_Source], json_key: str) -> Iterator[str]:
+    for source in sources:
+        path = source.path
         try:
             if path.suffix in (".jsonl", ".ndjson"):
                 yield from _json_documents(path, json_key)
             else:
-                text = path.read_text("utf-8", errors="strict")
+                text = path.read_text("utf-8-sig", errors="strict")
                 if text.strip():
                     yield text
-        except UnicodeDecodeError:
+        except UnicodeDecodeError as error:
+            if source.named:
+                message = f"is not UTF-8 text (byte {error.start})"
+                raise DsforgeError("DSF053", message, Place(str(path)), "convert it to UTF-8") from None
             continue  # a picture or an archive in a source tree: not text
         except OSError as error:
             raise DsforgeError(
@@ -114,21 +128,26 @@ def _documents(files: Sequence[Path], json_key: str) -> Iterator[str]:
 
 
 def _json_documents(path: Path, key: str) -> Iterator[str]:
-    with path.open(encoding="utf-8") as stream:
-        for number, line in enumerate(stream, start=1):
-            if not line.strip():
-                continue
-            place = Place(str(path), number, 1)
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise DsforgeError("DSF054", f"not JSON: {error}", place, "one JSON object a line") from None
-            if not isinstance(record, dict) or not isinstance(record.get(key), str):
-                raise DsforgeError(
-                    "DSF054", f"no text under key `{key}`", place, "name the key with --json-key"
-                )
-            if record[key].strip():
-                yield record[key]
+    with path.open("rb") as stream:
+        for number, raw in enumerate(stream, start=1):
+            if raw.strip():
+                text = _json_text(raw, key, Place(str(path), number, 1))
+                if text.strip():
+                    yield text
+
+
+def _json_text(raw: bytes, key: str, place: Place) -> str:
+    try:
+        record = json.loads(raw.decode("utf-8-sig"))
+        text = record.get(key) if isinstance(record, dict) else None
+        if isinstance(text, str):
+            text.encode()  # an escaped half of a surrogate pair is legal JSON and no text
+    except (ValueError, RecursionError) as error:
+        hint = "one JSON object a line, in UTF-8"
+        raise DsforgeError("DSF054", f"not JSON: {error}", place, hint) from None
+    if not isinstance(text, str):
+        raise DsforgeError("DSF054", f"no text under key `{key}`", place, "name the key with --json-key")
+    return text
 
 
 def _batches(documents: Iterator[str]) -> Iterator[list[str]]:
@@ -143,7 +162,8 @@ def _batches(documents: Iterator[str]) -> Iterator[list[str]]:
 
 
 def _write(encoder: Any, documents: Iterator[str], prefix: Path) -> Prepared:
-    vocab = encoder.get_vocab_size()
+    # Not the number of tokens: a vocabulary may have gaps, and the largest id must fit.
+    vocab = max(encoder.get_vocab().values(), default=0) + 1
     end = end_of_text_id(encoder)
     with _IndexedPair(prefix, vocab) as pair:
         for batch in _batches(documents):
@@ -157,9 +177,9 @@ def _write(encoder: Any, documents: Iterator[str], prefix: Path) -> Prepared:
     return Prepared(prefix, pair.documents, pair.tokens, vocab, tokenizer)
 
 
-def _write_bytes(files: Sequence[Path], prefix: Path, vocab: int) -> None:
+def _write_bytes(sources: Sequence[_Source], prefix: Path, vocab: int) -> None:
     with _IndexedPair(prefix, vocab) as pair:
-        for document in _documents(files, "text"):
+        for document in _documents(sources, "text"):
             pair.add([byte % vocab for byte in document.encode()])
         pair.finish()
 

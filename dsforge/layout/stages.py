@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 
 from dsforge.layout.shape import Shape
@@ -35,9 +36,12 @@ def split_by_weight(layer: int, first_extra: int, last_extra: int, layers: int, 
     extras[0] += first_extra
     extras[-1] += last_extra
     counts = [1] * pp
+    heap = [(extras[stage] + layer, -stage) for stage in range(pp)]
+    heapq.heapify(heap)
     for _ in range(layers - pp):
-        lightest = min(range(pp), key=lambda stage: (extras[stage] + counts[stage] * layer, -stage))
-        counts[lightest] += 1
+        weight, later = heap[0]
+        counts[-later] += 1
+        heapq.heapreplace(heap, (weight + layer, later))
     return counts
 
 

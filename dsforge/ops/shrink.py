@@ -22,6 +22,8 @@ _SMALL_MODEL = 2_000_000
 """Parameters up to which a model is kept as it is."""
 _STEPS = 20
 _LEARNING_RATE = 5.0e-3
+_LONGEST_NAME = 190
+"""Characters kept of a name, which may have 200, before the suffix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def shrink(recipe: Recipe, plan: Plan, max_ranks: int, *, steps: int = _STEPS, g
     use("parallel.pp", layout.pp, pp, limit)
     use("parallel.dp", layout.dp, dp, "two replicas show everything that more would" if dp == 2 else limit)
     tiny = "a tiny shape trains through the same code"
-    small = plan.parameters.total <= _SMALL_MODEL and model.layers >= pp
+    small = plan.parameters.total <= _SMALL_MODEL and _splits(plan, tp)
     shape = _own_shape(plan) if small else _tiny_shape(plan, tp, pp)
     for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab"):
         use(f"model.{key}", getattr(model, key), shape[key], tiny)
@@ -88,7 +90,7 @@ def shrink(recipe: Recipe, plan: Plan, max_ranks: int, *, steps: int = _STEPS, g
         use("data", "the recipe's", "the built-in corpus", "real text found on every machine")
     data = {
         "version": 1,
-        "name": f"{plan.name}-smoke",
+        "name": f"{plan.name[:_LONGEST_NAME]}-smoke",
         "model": shape,
         "cluster": {"nodes": 1, "gpus_per_node": tp * pp * dp, "gpu": gpu},
         "parallel": {
@@ -128,6 +130,12 @@ def _degrees(tp: int, pp: int, dp: int, max_ranks: int) -> tuple[int, int, int]:
         else:
             pp = max(1, pp // 2)
     return tp, pp, dp
+
+
+def _splits(plan: Plan, tp: int) -> bool:
+    """Where the machine holds fewer ranks, TP differs from the one the recipe was checked for."""
+    model = plan.model
+    return all(width % tp == 0 for width in (model.heads, model.kv_heads, model.ffn_hidden))
 
 
 def _own_shape(plan: Plan) -> dict[str, Any]:

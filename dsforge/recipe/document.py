@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq, TaggedScalar
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from dsforge.base.errors import DsforgeError, Place
+from dsforge.recipe.guard import MAX_DEPTH, MAX_NODES, look_over, strict_yaml
 
 KeyPath = tuple[str | int, ...]
 _MAX_BYTES = 1 << 20
-_MAX_NODES = 20_000
-_MAX_DEPTH = 40
+_MAX_INTEGER_BITS = 1024
+"""Far beyond any quantity; longer ones cost time to print and some cannot be printed at all."""
 
 
 @dataclass(slots=True)
@@ -63,12 +63,25 @@ def read_text(path: Path) -> str:
 
 def parse(text: str, file: str) -> Document:
     """Return the document of a YAML text; DsforgeError DSF002 for bad YAML, DSF003 for duplicate keys."""
-    yaml = YAML(typ="rt", pure=True)
-    yaml.allow_duplicate_keys = False
+    data, places = _read(text, file)
+    if not isinstance(data, dict):
+        hint = "a recipe is a mapping that starts with `version: 1`; see `dsforge init`"
+        raise DsforgeError(
+            "DSF002", "is not a mapping of keys to values", Place(file=file, line=1, column=1), hint
+        )
+    return Document(data, places)
+
+
+def parse_value(text: str, origin: str) -> Any:
+    """Return the plain value of a YAML scalar or flow collection, as in `key=value` arguments."""
+    return _read(text, origin)[0]
+
+
+def _read(text: str, file: str) -> tuple[Any, dict[KeyPath, Place]]:
     try:
-        tree = yaml.load(io.StringIO(text))
+        look_over(text, file)
         walker = _Walker(file)
-        data = walker.plain(tree, (), 0)
+        return walker.plain(strict_yaml().load(io.StringIO(text)), (), 0), walker.places
     except DsforgeError:
         raise
     except MarkedYAMLError as error:
@@ -77,15 +90,16 @@ def parse(text: str, file: str) -> Document:
         raise DsforgeError("DSF002", "nested too deeply", Place(file=file), "flatten the recipe") from None
     except (YAMLError, ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
         first_line = str(error).strip().split("\n", maxsplit=1)[0]
-        raise DsforgeError(
-            "DSF002", f"not valid YAML: {first_line}", Place(file=file), "correct the YAML syntax"
-        ) from None
-    if not isinstance(data, dict):
-        hint = "a recipe is a mapping that starts with `version: 1`; see `dsforge init`"
-        raise DsforgeError(
-            "DSF002", "is not a mapping of keys to values", Place(file=file, line=1, column=1), hint
-        )
-    return Document(data, walker.places)
+        place = _place_of_character(text, getattr(error, "position", None), file)
+        message = f"not valid YAML: {first_line}"
+        raise DsforgeError("DSF002", message, place, "correct the YAML syntax") from None
+
+
+def _place_of_character(text: str, position: int | None, file: str) -> Place:
+    if position is None:
+        return Place(file=file)
+    before = text[:position]
+    return Place(file, before.count("\n") + 1, position - before.rfind("\n"))
 
 
 def _marked(error: MarkedYAMLError, file: str) -> DsforgeError:
@@ -113,13 +127,8 @@ class _Walker:
 
     def plain(self, node: Any, path: KeyPath, depth: int) -> Any:
         self.nodes += 1
-        if self.nodes > _MAX_NODES or depth > _MAX_DEPTH:
+        if self.nodes > MAX_NODES or depth > MAX_DEPTH:
             raise self.fail("is too large once aliases are expanded", path, "write the values out")
-        tag = getattr(getattr(node, "tag", None), "value", None)
-        if isinstance(node, TaggedScalar) or (
-            tag and str(tag).startswith("!") and "yaml.org" not in str(tag)
-        ):
-            raise self.fail(f"YAML tag `{tag}` is not allowed", path, "write a plain value")
         if isinstance(node, CommentedMap):
             return self._mapping(node, path, depth)
         if isinstance(node, CommentedSeq | list):
@@ -151,22 +160,9 @@ class _Walker:
             return node
         if type(node).__name__ == "ScalarBoolean":
             return bool(node)
+        if isinstance(node, int) and node.bit_length() > _MAX_INTEGER_BITS:
+            raise self.fail("a number has too many digits", path, "write a number of a sensible size")
         for kind in (int, float, str):
             if isinstance(node, kind):
                 return kind(node)
         raise self.fail(f"value `{node}` is neither number nor text", path, "put quotes around it")
-
-
-def parse_value(text: str, origin: str) -> Any:
-    """Return the plain value of a YAML scalar or flow collection, as in `key=value` arguments."""
-    yaml = YAML(typ="rt", pure=True)
-    yaml.allow_duplicate_keys = False
-    try:
-        return _Walker(origin).plain(yaml.load(io.StringIO(text)), (), 0)
-    except DsforgeError:
-        raise
-    except (YAMLError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
-        line = str(error).strip().split("\n", maxsplit=1)[0]
-        raise DsforgeError(
-            "DSF002", f"not a YAML value: {line}", Place(file=origin), "quote the value for YAML"
-        ) from None

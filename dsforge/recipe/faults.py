@@ -59,11 +59,15 @@ def _yaml_path(loc: tuple[str | int, ...], data: Any, *, missing: bool) -> KeyPa
     node = data
     for index, part in enumerate(loc):
         last = index == len(loc) - 1
-        if (isinstance(node, dict) and part in node) or (
-            isinstance(node, list) and isinstance(part, int) and 0 <= part < len(node)
-        ):
+        if _holds(node, part):
             path.append(part)
             node = node[part]
         elif last and missing:
             path.append(part)
     return tuple(path)
+
+
+def _holds(node: Any, part: str | int) -> bool:
+    if isinstance(node, list):
+        return isinstance(part, int) and 0 <= part < len(node)
+    return isinstance(node, dict) and part in node

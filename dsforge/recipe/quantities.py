@@ -72,13 +72,13 @@ Seconds = Annotated[
 ]
 """A duration: `15m`, `1h30m`, or plain seconds; 0 switches the limit off."""
 
-Ratio = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), BeforeValidator(_plain_number)]
+Ratio = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), BeforeValidator(_plain_number)]
 """A number in [0, 1)."""
 
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_plain_number)]
+NonNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), BeforeValidator(_plain_number)]
 """A finite number from 0."""
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_plain_number)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), BeforeValidator(_plain_number)]
 """A finite number above 0."""
 
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=200, pattern=r"^[^\x00]+$")]

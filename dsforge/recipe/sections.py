@@ -26,14 +26,15 @@ from dsforge.recipe.quantities import (
 class Section(BaseModel):
     """Base of all sections: immutable, strict about keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=False)
 
 
 class ShapeSection(Section):
     """A model's shape written out instead of named."""
 
     arch: Literal["gpt", "llama"] = Field(
-        description="gpt: learned positions, LayerNorm, GELU, biases. llama: RoPE, RMSNorm, SwiGLU, no biases."
+        description="gpt: learned positions, LayerNorm, GELU, biases; "
+        "llama: RoPE, RMSNorm, SwiGLU, no biases."
     )
     layers: Annotated[PositiveCount, Field(le=10_000)] = Field(description="Transformer layers.")
     hidden: Annotated[PositiveCount, Field(le=10**7)] = Field(description="Width of the residual stream.")

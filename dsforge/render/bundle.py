@@ -47,7 +47,7 @@ class Bundle:
         differing = [
             name
             for name, text in self.files.items()
-            if name not in there or (where / name).read_bytes() != text.encode()
+            if not (where / name).is_file() or (where / name).read_bytes() != text.encode()
         ]
         return sorted({*differing, *(there - set(self.files))})
 

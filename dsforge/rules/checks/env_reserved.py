@@ -12,13 +12,23 @@ _RESERVED = {
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("CROSS_RANK", "CROSS_SIZE", "MASTER_ADDR", "MASTER_PORT", "DS_ENV_FILE", "CUDA_VISIBLE_DEVICES"),
 }
+_SHELL = {
+    *("BASH", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS"),
+    *("BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION"),
+    *("COMP_WORDBREAKS", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS"),
+    *("HISTCMD", "IFS", "LINENO", "OLDPWD", "OPTIND", "PIPESTATUS", "POSIXLY_CORRECT", "PPID", "PWD"),
+    *("RANDOM", "SECONDS", "SHELLOPTS", "SHLVL", "SRANDOM", "UID", "_"),
+}
+"""Variables that bash sets, computes or obeys itself (bash(1), Shell Variables): a value written here
+would not arrive on the ranks as written."""
 
 
 def _check(facts: Facts) -> Iterator[Found]:
     for name in facts.recipe.launch.env:
-        if name in _RESERVED or name.startswith("DSFORGE_"):
+        if name in _RESERVED | _SHELL or name.upper().startswith("DSFORGE_"):
+            owner = "bash keeps for itself" if name in _SHELL else "the launcher sets on every rank"
             yield Found(
-                f"launch.env sets {name}, which the launcher sets on every rank",
+                f"launch.env sets {name}, which {owner}",
                 f"launch.env.{name}",
                 "remove it",
             )
