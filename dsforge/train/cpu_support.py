@@ -37,6 +37,20 @@ def choose_device(accelerator: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
+def import_layers(device: torch.device) -> None:
+    """Import the layers, on a CPU without the compiler that megatron-core wraps its fused functions in.
+
+    None of them runs on a CPU, and to load the compiler costs every rank 1.6 CPU-seconds and its memory.
+    """
+    compiler = torch.compile
+    if device.type == "cpu":
+        torch.compile = lambda function: function
+    try:
+        importlib.import_module("dsforge.train.layers")
+    finally:
+        torch.compile = compiler
+
+
 def skip_shared_memory_build(device: torch.device) -> None:
     """Keep deepspeed from compiling its shared-memory reduction, which only its inference engine uses."""
     if device.type != "cpu":

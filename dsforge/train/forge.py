@@ -10,6 +10,7 @@ import torch
 from dsforge.train import checkpoint, cpu_support, fused, initial, quiet, world
 from dsforge.train.batches import Batches, micro_batches, no_batches, read_ahead, to_device
 from dsforge.train.context import RankContext
+from dsforge.train.dump import dump
 from dsforge.train.parameters import model_parameters
 from dsforge.train.reader import IndexedCorpus
 from dsforge.train.recorder import Recorder
@@ -31,8 +32,7 @@ def train(context: RankContext) -> None:
     # The engines look at the accelerator and at the process group when they are imported.
     import deepspeed
 
-    from dsforge.train.dump import dump
-
+    cpu_support.import_layers(device)
     cpu_support.skip_shared_memory_build(device)
     world.join(context, device)
     recorder = Recorder(context.attempt, plan, context.rank, device)

@@ -1,0 +1,65 @@
+import json
+
+import pytest
+
+from dsforge.base.errors import DsforgeError
+from dsforge.train.context import read_context
+from dsforge.train.main import trainer_module
+
+
+@pytest.fixture
+def variables(tmp_path, make_plan):
+    (tmp_path / "plan.json").write_text(json.dumps(make_plan().to_json_value()))
+    (tmp_path / "ds_config.json").write_text('{"train_batch_size": 4}')
+    return {
+        "RANK": "3",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "4",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "DSFORGE_PLAN": str(tmp_path / "plan.json"),
+        "DSFORGE_DS_CONFIG": str(tmp_path / "ds_config.json"),
+        "DSFORGE_ATTEMPT_DIR": str(tmp_path / "attempt-1"),
+        "DSFORGE_CHECKPOINT_DIR": str(tmp_path / "checkpoints"),
+        "DSFORGE_ROOT": str(tmp_path),
+        "DSFORGE_CORPUS": "/corpus/built-in",
+    }
+
+
+def test_what_a_rank_is_told(variables, make_plan):
+    context = read_context(variables)
+    assert (context.rank, context.local_rank, context.world_size) == (3, 1, 4)
+    assert context.plan == make_plan()
+    assert context.ds_config == {"train_batch_size": 4}
+    assert str(context.corpus_prefix) == "/corpus/built-in"
+    assert context.attempt.metrics.name == "metrics.jsonl"
+    assert context.dump_dir is None
+
+
+def test_data_of_the_recipe_lie_beside_it(variables, tmp_path, make_plan):
+    plan = make_plan(data__prefix="data/text")
+    (tmp_path / "plan.json").write_text(json.dumps(plan.to_json_value()))
+    assert read_context(variables).corpus_prefix == tmp_path / "data" / "text"
+
+
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "DSFORGE_PLAN", "DSFORGE_CORPUS"])
+def test_a_missing_variable_is_named(variables, name):
+    del variables[name]
+    with pytest.raises(DsforgeError, match=f"{name} is not set") as caught:
+        read_context(variables)
+    assert (caught.value.code, caught.value.exit_code) == ("T001", 3)
+
+
+def test_a_plan_of_another_version_is_refused_by_key(variables, tmp_path, make_plan):
+    value = make_plan().to_json_value()
+    value["layout"]["cp"] = 2
+    (tmp_path / "plan.json").write_text(json.dumps(value))
+    with pytest.raises(DsforgeError, match=r"layout\.cp") as caught:
+        read_context(variables)
+    assert caught.value.code == "T003"
+
+
+def test_an_unknown_trainer_is_refused_with_those_that_exist():
+    with pytest.raises(DsforgeError, match="`mine` is not known") as caught:
+        trainer_module("mine")
+    assert "forge" in caught.value.hint

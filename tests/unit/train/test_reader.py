@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+
+from dsforge.base.errors import DsforgeError
+from dsforge.train.reader import IndexedCorpus, batch_ids, read_index
+
+
+def test_reads_what_megatron_core_writes(tmp_path):
+    datasets = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    torch = pytest.importorskip("torch")
+    documents = [[5, 6, 7, 8], [9, 10], [11, 12, 13, 14, 15]]
+    builder = datasets.IndexedDatasetBuilder(str(tmp_path / "corpus.bin"), dtype=np.uint16)
+    for document in documents:
+        builder.add_document(torch.tensor(document), [len(document)])
+    builder.finalize(str(tmp_path / "corpus.idx"))
+
+    index = read_index(tmp_path / "corpus.idx")
+    assert index.dtype == np.dtype("<u2")
+    assert index.lengths.tolist() == [4, 2, 5]
+    assert index.positions.tolist() == [0, 8, 12]
+    assert index.documents.tolist() == [0, 1, 2, 3]
+
+    corpus = IndexedCorpus(tmp_path / "corpus", seq_len=5, seed=1, vocab=16)
+    found = sorted(corpus.sample(i).tolist() for i in range(corpus.samples))
+    assert found == [[5, 6, 7, 8, 9, 10], [10, 11, 12, 13, 14, 15]]
+
+
+def test_megatron_core_reads_the_corpus_of_these_tests(make_corpus):
+    datasets = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    prefix = make_corpus([[1, 2, 3], [4, 5]])
+    theirs = datasets.IndexedDataset(str(prefix), mmap=True)
+    assert [theirs[i].tolist() for i in range(len(theirs))] == [[1, 2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize(("code", "dtype"), [(1, "<u1"), (3, "<i2"), (4, "<i4"), (5, "<i8"), (8, "<u2")])
+def test_every_integer_type(make_corpus, code, dtype):
+    prefix = make_corpus([list(range(9))], code=code, dtype=dtype)
+    assert IndexedCorpus(prefix, 8, seed=0, vocab=9).sample(0).tolist() == list(range(9))
+
+
+def test_an_epoch_visits_every_sample_once_and_the_next_in_another_order(make_corpus):
+    corpus = IndexedCorpus(make_corpus([list(range(41))]), seq_len=4, seed=3, vocab=41)
+    assert corpus.samples == 10
+    first = [int(corpus.sample(i)[0]) for i in range(10)]
+    second = [int(corpus.sample(i)[0]) for i in range(10, 20)]
+    assert sorted(first) == sorted(second) == list(range(0, 40, 4))
+    assert first != second
+    assert first != sorted(first)
+
+
+def test_the_order_hangs_on_the_seed_alone(make_corpus):
+    prefix = make_corpus([list(range(41))])
+    orders = [[int(IndexedCorpus(prefix, 4, seed, 41).sample(i)[0]) for i in range(10)] for seed in (3, 3, 4)]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_the_samples_of_a_step_are_the_same_for_every_layout(make_plan):
+    for dp, micro, accumulation in ((1, 2, 4), (2, 2, 2), (4, 1, 2), (8, 1, 1)):
+        batch = make_plan(
+            batch__global_size=8, batch__micro=micro, batch__accumulation_steps=accumulation
+        ).batch
+        ids = [
+            i
+            for replica in range(dp)
+            for m in range(accumulation)
+            for i in batch_ids(batch, dp, replica, step=5, micro=m)
+        ]
+        assert sorted(ids) == list(range(40, 48))
+
+
+def code_of(call) -> str:
+    with pytest.raises(DsforgeError) as caught:
+        call()
+    assert caught.value.place.file
+    return caught.value.code
+
+
+def test_faults_name_their_file(make_corpus, tmp_path):
+    prefix = make_corpus([list(range(20))])
+    index, tokens = prefix.with_suffix(".idx"), prefix.with_suffix(".bin")
+    whole_index, whole_tokens = index.read_bytes(), tokens.read_bytes()
+
+    def load(seq_len: int = 4, vocab: int = 20):
+        return IndexedCorpus(prefix, seq_len, seed=0, vocab=vocab)
+
+    assert code_of(lambda: load(seq_len=20)) == "T024"
+    tokens.write_bytes(whole_tokens[:-1])
+    assert code_of(load) == "T023"
+    tokens.unlink()
+    assert code_of(load) == "T020"
+    tokens.write_bytes(whole_tokens)
+    index.write_bytes(b"X" + whole_index[1:])
+    assert code_of(load) == "T021"
+    index.write_bytes(whole_index[:-1])
+    assert code_of(load) == "T022"
+    index.unlink()
+    assert code_of(load) == "T020"
+
+
+def test_a_token_outside_the_vocabulary_is_named_with_its_place(make_corpus):
+    corpus = IndexedCorpus(make_corpus([[0, 1, 2, 3, 77, 5, 6, 7, 8]]), seq_len=8, seed=0, vocab=64)
+    with pytest.raises(DsforgeError, match="token 4 is 77, the model's vocabulary has 64") as caught:
+        corpus.sample(0)
+    assert caught.value.code == "T025"
+
+
+def test_the_reader_needs_no_engine():
+    import subprocess
+    import sys
+
+    code = "import sys, dsforge.train.reader; print({'torch', 'deepspeed', 'megatron'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
