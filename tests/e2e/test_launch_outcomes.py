@@ -49,11 +49,11 @@ def test_a_hang_is_ended_by_the_watchdog(supervise):
 def test_ranks_that_do_not_join_are_not_waited_for(supervise):
     # They report, but no event and no step says that the process group stands.
     run = supervise(
-        plan={"rendezvous_timeout_seconds": 30.0}, environ={"TINY_STEPS": "0", "TINY_HANG_STEP": "1"}
+        plan={"rendezvous_timeout_seconds": 8.0}, environ={"TINY_STEPS": "0", "TINY_HANG_STEP": "1"}
     )
     outcome = run.outcome()
     assert (outcome["kind"], outcome["code"]) == ("before_first_step", 4)
-    assert "within launch.rendezvous_timeout, 30 s" in outcome["message"]
+    assert "within launch.rendezvous_timeout, 8 s" in outcome["message"]
 
 
 def test_ranks_that_are_not_the_planned_world_are_stopped(supervise):
