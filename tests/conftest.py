@@ -1,0 +1,63 @@
+"""Fixtures of all tests: the command line in this process, and golden files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("dsforge", deadline=None, max_examples=40)
+settings.load_profile("dsforge")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="Write golden files anew; then read the diff."
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run `dsforge` in this process."""
+    from dsforge.cli.main import main
+
+    def run(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Compare a text with a golden file byte for byte."""
+    update = request.config.getoption("--update-golden")
+
+    def compare(path: Path, text: str) -> None:
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text.encode())
+        assert path.is_file(), f"{path} is missing; --update-golden writes it"
+        assert text.encode() == path.read_bytes()
+
+    return compare

@@ -1,0 +1,130 @@
+"""One recipe a rule that breaks it, and where the fault stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.support.recipes import SMALL
+
+
+@dataclass(frozen=True)
+class Broken:
+    """`changes`: replacements in the small recipe. `at`: the text that the finding must point to."""
+
+    code: str
+    changes: tuple[tuple[str, str], ...]
+    at: str
+    fix: str | None
+
+    @property
+    def text(self) -> str:
+        text = SMALL
+        for old, new in self.changes:
+            assert old in text
+            text = text.replace(old, new)
+        return text
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Line and column of the text that the finding must point to, from 1."""
+        before, _, _ = self.text.partition(self.at)
+        assert self.text.count(self.at) == 1, self.at
+        return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+
+def _one(code: str, old: str, new: str, at: str, fix: str | None) -> Broken:
+    return Broken(code, ((old, new),), at, fix)
+
+
+_LLAMA = "arch: llama, layers: 4, hidden: 64, heads: 4, kv_heads: 2, ffn_hidden: 176"
+_PARALLEL = "{tp: 2, pp: 2, dp: 2, zero: 1}"
+
+BROKEN = (
+    _one("DSF101", _LLAMA, _LLAMA.replace("heads: 4, kv_heads: 2", "heads: 5"), "tp: 2", "parallel.tp=1"),
+    _one("DSF102", "kv_heads: 2", "kv_heads: 1", "tp: 2", "parallel.tp=1"),
+    _one("DSF103", "kv_heads: 2", "kv_heads: 3", "kv_heads", None),
+    _one("DSF104", "hidden: 64,", "hidden: 66,", "hidden: 66", None),
+    _one("DSF105", "hidden: 64,", "hidden: 12,", "heads: 4", None),
+    _one("DSF105", "hidden: 64,", "hidden: 64, head_dim: 15,", "head_dim", None),
+    _one("DSF106", "ffn_hidden: 176", "ffn_hidden: 177", "tp: 2", "parallel.tp=1"),
+    _one("DSF107", "layers: 4", "layers: 1", "pp: 2", "parallel.pp=1"),
+    Broken(
+        "DSF107",
+        (("layers: 4", "layers: 5"), ("zero: 1}", "zero: 1, partition: uniform}")),
+        "pp: 2",
+        "parallel.partition=parameters",
+    ),
+    _one("DSF110", "dp: 2", "dp: 3", "dp: 3", "parallel.dp=2"),
+    _one("DSF110", _PARALLEL, "{tp: 2, pp: 3, dp: auto, zero: 1}", "tp: 2", None),
+    _one("DSF110", _PARALLEL, "{tp: 2, pp: 3, dp: 2, zero: 1}", "dp: 2", None),
+    _one("DSF111", "global: 32", "global: 33", "global: 33", "batch.global=36"),
+    _one(
+        "DSF112",
+        _LLAMA,
+        _LLAMA.replace("llama", "gpt") + ", max_positions: 32",
+        "seq_len",
+        "batch.seq_len=32",
+    ),
+    _one("DSF113", "steps: 30", "steps: 30, tokens: 4M", "tokens", None),
+    _one("DSF114", "warmup_steps: 3", "warmup_steps: 30", "warmup_steps", "optimizer.warmup_steps=3"),
+    _one("DSF114", "lr: 3.0e-3", "lr: 3.0e-3, min_lr: 4.0e-3", "min_lr", "optimizer.min_lr=0.003"),
+    _one("DSF120", "zero: 1", "zero: 2", "zero: 2", "parallel.zero=1"),
+    _one("DSF120", "zero: 1", "zero: 3", "zero: 3", "parallel.zero=1"),
+    _one("DSF121", "zero: 1", "zero: 0", "zero: 0", "parallel.zero=1"),
+    Broken(
+        "DSF130",
+        (("nodes: 1, gpus_per_node: 8", "nodes: 8, gpus_per_node: 1"),),
+        "tp: 2",
+        "parallel.tp=1",
+    ),
+    _one("DSF131", "micro: 2", "micro: 4", "global: 32", None),
+    _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {RANK: '0'}}", "RANK", None),
+    _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {UID: '0'}}", "UID", None),
+    _one(
+        "DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {dsforge_here: x}}", "dsforge_h", None
+    ),
+    _one("DSF151", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {HF_TOKEN: x}}", "HF_TOKEN", None),
+    Broken(
+        "DSF152",
+        (
+            ("gpu: cpu", "gpu: a100-sxm-80gb"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {NCCL_P2P_DISABLE: '1'}}"),
+        ),
+        "NCCL_P2P_DISABLE",
+        None,
+    ),
+    Broken(
+        "DSF160",
+        (
+            (
+                "{arch: llama, layers: 4, hidden: 64, heads: 4, kv_heads: 2, ffn_hidden: 176, vocab: 512}",
+                "13B",
+            ),
+            ("gpu: cpu", "gpu: a100-sxm-40gb"),
+            (_PARALLEL, "{zero: 0}"),
+        ),
+        "gpu: a100",
+        None,
+    ),
+)
+
+NOT_HONOURED = {
+    "trainer": "fsdp",
+    "parallel.vp": "2",
+    "parallel.cp": "2",
+    "parallel.ep": "2",
+    "parallel.schedule": "gpipe",
+    "parallel.sequence_parallel": "true",
+    "offload.optimizer": "cpu",
+    "offload.parameters": "nvme",
+    "offload.path": "/nvme",
+    "train.precision": "fp16",
+    "train.recompute": "selective",
+    "train.eval_every": "10",
+    "data.valid": "[[1.0, data/valid]]",
+    "launch.launcher": "slurm",
+    "monitor.tensorboard": "true",
+    "monitor.wandb": "true",
+    "monitor.prometheus": "true",
+}
+"""For each key that the forge trainer limits, a value that it does not take."""

@@ -1,0 +1,70 @@
+"""How layers are dealt to stages."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from dsforge.layout.shape import resolve_shape
+from dsforge.layout.stages import assign, split_by_weight, split_uniform, stage_components
+
+
+def _every_deal(layers: int, pp: int) -> list[list[int]]:
+    if pp == 1:
+        return [[layers]]
+    return [[n, *rest] for n in range(1, layers - pp + 2) for rest in _every_deal(layers - n, pp - 1)]
+
+
+@pytest.mark.parametrize("layers", [4, 7, 9])
+@pytest.mark.parametrize("pp", [1, 2, 3, 4])
+@pytest.mark.parametrize("extras", [(0, 0), (5, 5), (37, 12), (3, 41), (100, 1)])
+def test_no_other_deal_has_a_lighter_heaviest_stage(layers: int, pp: int, extras: tuple[int, int]):
+    def heaviest(counts: list[int]) -> int:
+        weights = [10 * count for count in counts]
+        weights[0] += extras[0]
+        weights[-1] += extras[1]
+        return max(weights)
+
+    counts = split_by_weight(10, *extras, layers, pp)
+    assert sum(counts) == layers
+    assert min(counts) >= 1
+    assert heaviest(counts) == min(heaviest(deal) for deal in _every_deal(layers, pp))
+
+
+def test_ties_go_to_the_later_stage():
+    assert split_by_weight(10, 0, 0, 5, 2) == [2, 3]
+
+
+def test_uniform_gives_the_rest_to_the_first_stages():
+    assert split_uniform(8, 4) == [2, 2, 2, 2]
+    assert split_uniform(10, 4) == [3, 3, 2, 2]
+
+
+def test_a_large_vocabulary_takes_layers_from_both_ends():
+    shape = resolve_shape("llama3-8b", 8192)
+    counts = [stage.count for stage in assign(shape, 4, "parameters", 128_256)]
+    # Embedding and head weigh 2.4 layers each: (32 + 4.8) / 4 = 9.2 layers a stage.
+    assert counts == [7, 9, 9, 7]
+
+
+def test_stages_follow_one_another_and_only_the_ends_hold_embedding_and_head():
+    stages = assign(resolve_shape("gpt2", 1024), 3, "uniform", 50_304)
+    assert [(s.first, s.count, s.has_embedding, s.has_head) for s in stages] == [
+        (0, 4, True, False),
+        (4, 4, False, False),
+        (8, 4, False, True),
+    ]
+    assert all(a.first + a.count == b.first for a, b in pairwise(stages))
+
+
+def test_a_tied_head_is_a_copy_on_the_last_stage_only_where_there_are_several():
+    shape = resolve_shape("gpt2", 1024)
+    (alone,) = assign(shape, 1, "parameters", 50_257)
+    assert "head" not in stage_components(shape, alone, 50_257)
+    last = assign(shape, 2, "parameters", 50_257)[-1]
+    assert stage_components(shape, last, 50_257)["head"] == 38_597_376
+
+
+def test_thousands_of_layers_and_stages_are_dealt_exactly():
+    assert split_by_weight(3, 10, 0, 10_000, 5_000) == [1, *[2] * 4_998, 3]

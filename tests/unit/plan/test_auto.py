@@ -1,0 +1,125 @@
+"""What the planner decides where the recipe is open, and that it says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dsforge.plan.types import Plan
+from tests.support.recipes import plan_of
+
+GPT2 = {"model": "gpt2", "cluster": {"gpu": "a100-sxm-80gb"}, "batch": {"seq_len": 1024}}
+
+
+def why(plan: Plan, key: str) -> tuple[Any, str]:
+    (decision,) = [one for one in plan.decisions if one.key == key]
+    return decision.value, decision.why
+
+
+def test_zero_1_with_a_pipeline():
+    plan = plan_of({"parallel": {"zero": "auto"}})
+    assert plan.layout.zero == 1
+    assert why(plan, "parallel.zero")[0] == 1
+
+
+def test_what_is_written_is_not_decided():
+    plan = plan_of()
+    assert {decision.key for decision in plan.decisions} == {
+        "batch.accumulation_steps",
+        "launch.env.DS_ACCELERATOR",
+        "launch.env.OMP_NUM_THREADS",
+    }
+
+
+def test_one_replica_shares_nothing():
+    plan = plan_of({"cluster": {"gpus_per_node": 2}, "parallel": {"pp": 1, "dp": 1, "zero": "auto"}})
+    assert plan.layout.zero == 0
+
+
+def test_dp_is_what_the_cluster_leaves():
+    plan = plan_of({"parallel": {"dp": "auto"}})
+    assert plan.layout.dp == 2
+    assert why(plan, "parallel.dp") == (2, "8 ranks / (TP x PP) 4")
+
+
+def test_micro_batch_defaults_to_one():
+    plan = plan_of({"batch": {"micro": "auto"}})
+    assert (plan.batch.micro, plan.batch.accumulation_steps) == (1, 16)
+
+
+def test_tokens_become_whole_steps_rounded_up():
+    plan = plan_of({"train": {"steps": None, "tokens": 10_000}})
+    assert plan.train.steps == 5  # 32 x 64 = 2,048 tokens a step
+    assert plan_of({"train": {"steps": None, "tokens": "10K tokens"}}).train.steps == 5
+
+
+def test_a_hundred_steps_when_no_length_is_given():
+    assert plan_of({"train": {"steps": None}}).train.steps == 100
+
+
+@pytest.mark.parametrize(
+    ("gpu", "zero"),
+    # 1.56e9 parameters in fp32 on 8 ranks, in GB: ZeRO-1 14.0, ZeRO-2 8.6, ZeRO-3 3.1; a share of 60 %.
+    [("a100-sxm-80gb", 1), ("v100-sxm-16gb", 2)],
+)
+def test_the_lowest_zero_stage_under_sixty_percent(gpu: str, zero: int):
+    plan = plan_of(
+        {
+            "model": "gpt2-xl",
+            "cluster": {"gpu": gpu},
+            "parallel": {"tp": 1, "pp": 1, "dp": 8, "zero": "auto"},
+            "batch": {"seq_len": 1024},
+        }
+    )
+    assert plan.layout.zero == zero
+
+
+def test_the_layout_decides_the_engine():
+    assert plan_of().layout.engine == "pipeline"
+    assert plan_of({"parallel": {"pp": 1, "dp": 4}}).layout.engine == "module"
+
+
+def test_states_of_a_stage_follow_from_its_padded_share():
+    plan = plan_of()
+    stage = plan.layout.stages[0]
+    # Vocabulary 512 is a multiple of 256 already. Embedding 512 x 64; per layer QKV 128 x 64, output
+    # 64 x 64, MLP 3 x 64 x 176, norms 2 x 64. Half of all but the norms on each of two TP ranks.
+    split = 512 * 64 + 2 * (128 * 64 + 64 * 64 + 3 * 64 * 176)
+    held = split // 2 + 2 * 2 * 64
+    assert stage.parameters == split + 2 * 2 * 64
+    assert stage.state_bytes_per_rank == {
+        "parameters": 4 * held,
+        "gradients": 4 * held,
+        "optimizer": 8 * held // 2,
+    }
+
+
+def test_cpu_ranks_get_one_thread_unless_the_recipe_says_otherwise():
+    assert plan_of().launch.env == {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    plan = plan_of({"launch": {"env": {"OMP_NUM_THREADS": "4"}}})
+    assert plan.launch.env["OMP_NUM_THREADS"] == "4"
+    assert "launch.env.OMP_NUM_THREADS" not in {decision.key for decision in plan.decisions}
+
+
+def test_gpu_ranks_with_tp_keep_kernels_in_order():
+    gpt2 = {**GPT2, "parallel": {"tp": 2, "pp": 1, "dp": 4}}
+    assert plan_of(gpt2).launch.env == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    assert plan_of({**GPT2, "parallel": {"tp": 1, "pp": 2, "dp": 4}}).launch.env == {}
+
+
+def test_builtin_corpus_vocabulary_is_the_models_up_to_a_limit():
+    assert plan_of().data.builtin_vocab == 512
+    assert plan_of({**GPT2, "parallel": {"tp": 1, "pp": 1, "dp": 8}}).data.builtin_vocab == 4096
+    own = plan_of({"data": {"train": [[1.0, "data/corpus"]], "tokenizer": "t.json", "workers": 0}})
+    assert own.data.model_dump() == {
+        "prefix": "data/corpus",
+        "builtin_vocab": None,
+        "tokenizer": "t.json",
+        "workers": 0,
+    }
+
+
+def test_plan_survives_json():
+    plan = plan_of()
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan

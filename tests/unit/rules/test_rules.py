@@ -1,0 +1,115 @@
+"""Each rule fires where it must, says where and how to mend it, and is silent elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsforge.base.errors import Finding, Severity
+from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.rules.registry import rules
+from tests.support.broken import BROKEN, NOT_HONOURED, Broken
+from tests.support.recipes import SHIPPED, SMALL, findings_of, write
+
+DATA = "\ndata: {train: [[1.0, data/a]]}\n"
+
+
+def of(code: str, found: list[Finding]) -> list[Finding]:
+    return [finding for finding in found if finding.code == code]
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda case: f"{case.code}-{case.at}")
+def test_fires_with_place_hint_and_fix(broken: Broken, tmp_path: Path):
+    recipe = write(tmp_path, broken.text)
+    (finding,) = of(broken.code, findings_of(recipe))
+    assert finding.severity is rules()[broken.code].severity
+    assert finding.place is not None
+    assert finding.place.file == str(recipe)
+    assert (finding.place.line, finding.place.column) == broken.place
+    assert finding.hint
+    assert (str(finding.fix) if finding.fix else None) == broken.fix
+
+
+@pytest.mark.parametrize("broken", [b for b in BROKEN if b.fix], ids=lambda case: f"{case.code}-{case.at}")
+def test_the_fix_silences_it(broken: Broken, tmp_path: Path):
+    assert broken.fix is not None
+    recipe = write(tmp_path, broken.text)
+    assert of(broken.code, findings_of(recipe, broken.fix)) == []
+
+
+@pytest.mark.parametrize("key", NOT_HONOURED)
+def test_a_key_that_the_trainer_cannot_honour_is_refused(key: str, tmp_path: Path):
+    text = SMALL + DATA if key.startswith("data.") else SMALL
+    recipe = write(tmp_path, text)
+    (finding,) = of("DSF140", findings_of(recipe, f"{key}={NOT_HONOURED[key]}"))
+    assert finding.key == key
+    assert finding.severity is Severity.ERROR
+    assert str(finding.place) == f"argument `{key}={NOT_HONOURED[key]}`"
+    assert finding.fix is not None
+    assert of("DSF140", findings_of(recipe, f"{key}={NOT_HONOURED[key]}", str(finding.fix))) == []
+
+
+def test_every_limited_key_is_tried_here():
+    assert set(capabilities("forge").honours) == set(NOT_HONOURED)
+
+
+def test_data_sets_are_not_blended_silently(tmp_path: Path):
+    recipe = write(tmp_path, SMALL + "data: {train: [[1.0, data/a], [2.0, data/b]]}\n")
+    (finding,) = of("DSF140", findings_of(recipe))
+    assert (finding.key, finding.place.line) == ("data.train", 9)
+
+
+def test_every_rule_is_broken_here():
+    assert set(rules()) == {broken.code for broken in BROKEN} | {"DSF140"}
+
+
+@pytest.mark.parametrize("recipe", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_recipes_are_clean(recipe: Path):
+    assert findings_of(recipe) == []
+
+
+def test_the_small_recipe_is_clean(tmp_path: Path):
+    assert findings_of(write(tmp_path)) == []
+
+
+def test_rules_explain_themselves():
+    for code, rule in rules().items():
+        assert code == rule.code
+        assert rule.why.endswith(".")
+        assert rule.summary
+        assert rule.name == rule.name.lower()
+
+
+def test_zero_0_with_a_pipeline_is_right_without_clipping_and_in_bf16(tmp_path: Path):
+    recipe = write(tmp_path, SMALL.replace("zero: 1", "zero: 0"))
+    assert of("DSF121", findings_of(recipe, "optimizer.grad_clip=0")) == []
+    assert of("DSF121", findings_of(recipe, "train.precision=bf16")) == []
+    assert of("DSF121", findings_of(recipe, "parallel.pp=1", "parallel.dp=4")) == []
+
+
+def test_zero_3_without_a_pipeline_is_legal(tmp_path: Path):
+    recipe = write(tmp_path, SMALL)
+    assert of("DSF120", findings_of(recipe, "parallel.zero=3", "parallel.pp=1", "parallel.dp=4")) == []
+
+
+def test_numbers_in_the_message_are_right(tmp_path: Path):
+    recipe = write(tmp_path, SMALL)
+    (bubble,) = of("DSF131", findings_of(recipe, "batch.micro=4"))
+    # 4 micro-batches over 2 stages: 1 / (4 + 1).
+    assert bubble.message == "4 micro-batches over 2 stages leave 20% of each step idle"
+    (batch,) = of("DSF111", findings_of(recipe, "batch.global=34"))
+    assert batch.hint == "nearest legal: global 32 or 36, or micro 1, 17"
+    (world,) = of("DSF110", findings_of(recipe, "parallel.dp=3"))
+    assert world.message == "TP 2 x PP 2 x DP 3 = 12 ranks, the cluster has 1 x 8 = 8 ranks"
+
+
+def test_an_allowed_code_only_warns(tmp_path: Path):
+    from dsforge.plan.resolve import examine, make_plan
+    from dsforge.recipe.load import load_recipe
+
+    loaded = load_recipe(write(tmp_path, SMALL.replace("zero: 1", "zero: 0")))
+    allowed = frozenset({"DSF121"})
+    (finding,) = of("DSF121", examine(loaded, allowed))
+    assert finding.severity is Severity.WARNING
+    assert make_plan(loaded, allowed).layout.zero == 0
