@@ -94,7 +94,7 @@ def _print_outcome(outcome: RunOutcome) -> None:
         return
     for text in outcome.tail[-20:]:
         output.note(f"  | {text}")
-    output.note(f"error[{outcome.exit.kind}]: {outcome.exit.message}")
+    output.note(f"error[{outcome.exit.kind}]: {outcome.exit.message.splitlines()[0]}")
     output.note(
         f"  hint: `dsforge runs logs {outcome.run_id}` shows every rank; records in {outcome.run_dir}"
     )

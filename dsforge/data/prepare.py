@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,7 +190,10 @@ class _IndexedPair:
 
     def __init__(self, prefix: Path, vocab: int) -> None:
         import numpy as np
-        from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns of kernels that writing a file does not need
+            from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
 
         prefix.parent.mkdir(parents=True, exist_ok=True)
         self.prefix = prefix
