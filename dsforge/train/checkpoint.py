@@ -20,6 +20,7 @@ from dsforge.base.canonical import sha256_value
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.base.files import fsync_directory, write_atomically
+from dsforge.base.units import format_bytes
 from dsforge.plan.types import Plan
 from dsforge.records.checkpoint import (
     MANIFEST_NAME,
@@ -154,15 +155,20 @@ def save(engine: Any, context: RankContext, step: int) -> Path:
             prune(context.checkpoint_dir, context.plan.checkpoint.keep)
         dist.barrier()
     except (OSError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise DsforgeError(
             "T030",
-            f"the checkpoint of step {step} could not be written: {reason}",
+            f"the checkpoint of step {step} could not be written: {_reason(error, context.checkpoint_dir)}",
             Place(file=str(temporary), host=socket.gethostname(), rank=context.rank),
             "free space or name another checkpoint.dir; the whole checkpoints before it are untouched",
             ExitCode.ENVIRONMENT,
         ) from error
     return final
+
+
+def _reason(error: BaseException, folder: Path) -> str:
+    """Return an error's first line and the room that is left: PyTorch hides that a disk is full."""
+    first_line = str(error).strip().partition("\n")[0]
+    return f"{first_line}; {format_bytes(shutil.disk_usage(folder).free)} are free there"
 
 
 def _flush(folder: Path) -> None:

@@ -106,7 +106,8 @@ def run(context: RankContext, engine: Engine, recorder: Recorder, batches: Batch
     """Take the steps that are left, saving as often as the plan says and at the end."""
     plan = context.plan
     every = plan.checkpoint.every_steps
-    recorder.event("training", f"steps {first_step + 1} to {plan.train.steps}", first_step=first_step + 1)
+    left = plan.train.steps - first_step
+    recorder.event("training", f"{left} of {plan.train.steps} steps to do", first_step=first_step + 1)
     for step in range(first_step + 1, plan.train.steps + 1):
         began = time.perf_counter()
         rate = learning_rate(step - 1, plan.train.steps, plan.optimizer)

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from types import ModuleType
+from typing import NoReturn
 
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
@@ -64,5 +65,13 @@ def main() -> int:
     return ExitCode.OK
 
 
+def end(code: int) -> NoReturn:
+    """Leave at once: the teardown of a broken group may hang, and it would undo the SIGTERM handler."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())
