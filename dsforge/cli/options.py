@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dsforge.cli import output
-from dsforge.recipe.load import LoadedRecipe, load_recipe
+
+if TYPE_CHECKING:
+    from dsforge.recipe.load import LoadedRecipe
 
 RecipeArgument = Annotated[Path, typer.Argument(help="The recipe, a YAML file.", show_default=False)]
 ChangesArgument = Annotated[
@@ -32,6 +34,8 @@ def runs_root(chosen: Path | None) -> Path:
 
 def load(recipe: Path, changes: list[str] | None, profile: str | None, *, json: bool = False) -> LoadedRecipe:
     """Load a recipe as a command was told to."""
+    from dsforge.recipe.load import load_recipe
+
     if json:
         output.use_json()
     return load_recipe(recipe, changes or (), profile)

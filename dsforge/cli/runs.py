@@ -73,9 +73,7 @@ def show_run(run: RunArgument, runs: RunsOption = None, json: JsonOption = False
         output.line(f"  restart   attempt {restart.attempt}: {restart.why}")
     if manifest is not None:
         output.line(f"  recipe    {manifest.recipe_path}, {_revision(manifest.revision)}")
-        versions = ", ".join(
-            f"{name} {version or '-'}" for name, version in sorted(manifest.versions.items())
-        )
+        versions = ", ".join(f"{name} {text or '-'}" for name, text in sorted(manifest.versions.items()))
         output.line(f"  versions  {versions}")
     if metrics is not None:
         loss = f"loss {metrics.first_loss:.4f} to {metrics.last_loss:.4f}"
