@@ -6,6 +6,7 @@ import io
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 from dsforge.base.errors import DsforgeError, Place
 
@@ -22,15 +23,19 @@ def strict_yaml() -> YAML:
 
 
 def look_over(text: str, file: str) -> None:
-    """Raise DsforgeError DSF002 for a text that is nested too deeply, too large, or holds a tag.
+    """Raise DsforgeError DSF002 for a text that is too deep, too large, endless, or holds a tag.
 
     Events come one at a time, so a hostile text is refused before it costs time or memory.
     """
-    depth = 0
+    open_anchors: list[str | None] = []
     for count, event in enumerate(strict_yaml().parse(io.StringIO(text))):
-        kind = type(event).__name__
-        depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
-        if depth > MAX_DEPTH:
+        if isinstance(event, CollectionStartEvent):
+            open_anchors.append(event.anchor)
+        elif isinstance(event, CollectionEndEvent):
+            open_anchors.pop()
+        elif isinstance(event, AliasEvent) and event.anchor in open_anchors:
+            raise _fault(f"alias `*{event.anchor}` stands inside itself", event, file, "write the value out")
+        if len(open_anchors) > MAX_DEPTH:
             raise _fault("nested too deeply", event, file, "flatten the recipe")
         if count > 2 * MAX_NODES:
             raise _fault("holds too many values", event, file, "name a recipe, not a data file")

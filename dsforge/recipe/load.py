@@ -77,7 +77,8 @@ def _findings(error: ValidationError, document: Document) -> list[Finding]:
         code = "DSF011" if fault["type"] == "extra_forbidden" else "DSF010"
         key = ".".join(str(part) for part in path) or None
         findings.append(Finding(code, Severity.ERROR, message, key, document.place(path), hint))
-    return findings
+    # A misspelt key comes before the required key that it was meant to be.
+    return sorted(findings, key=lambda finding: finding.code != "DSF011")
 
 
 def merge(base: dict[str, Any], change: Mapping[str, Any]) -> None:
@@ -113,10 +114,10 @@ def apply_override(document: Document, argument: str) -> None:
     key, equals, raw = argument.partition("=")
     path: KeyPath = tuple(key.split("."))
     if not equals or not all(path):
-        raise DsforgeError("DSF021", f"{origin} is not key.path=value", Place(), "for example batch.micro=4")
+        raise DsforgeError("DSF021", "is not key.path=value", Place(file=origin), "for example batch.micro=4")
     if path[0] == "profiles":
         raise DsforgeError(
-            "DSF021", f"{origin}: profiles are chosen with --profile", Place(), "--profile NAME"
+            "DSF021", "profiles are chosen with --profile", Place(file=origin), "--profile NAME"
         )
     value = parse_value(raw, origin)
     tree = document.data

@@ -47,7 +47,7 @@ def test_13b_with_zero_left_open_is_planned_by_the_lowest_stage_that_fits(
 ):
     shown = cli("plan", "--json", write(tmp_path, THIRTEEN_B.replace("parallel: {zero: 0}\n", "")))
     assert shown.code == 0
-    # 12.85e9 x 4 B each of weights, gradients and 8 B of moments over 8 ranks: ZeRO-1 116 GB, 2 71 GB, 3 26 GB.
+    # 12.85e9 x (4 + 4 + 8) B over 8 ranks: ZeRO-1 116 GB, ZeRO-2 71 GB, ZeRO-3 26 GB.
     assert shown.json["layout"]["zero"] == 3
     assert shown.json["nominal"]["model_state_bytes"] == 2.08e11
 

@@ -1,0 +1,101 @@
+"""The JSON Schema takes what the loader takes and refuses what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from ruamel.yaml import YAML
+
+from tests.support.recipes import SHIPPED, small
+
+
+@pytest.fixture(scope="module")
+def validator() -> jsonschema.protocols.Validator:
+    from dsforge.recipe.schema import schema_text
+
+    schema = json.loads(schema_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def test_the_command_prints_it(cli: Callable[..., Any]):
+    shown = cli("schema")
+    assert shown.code == 0
+    assert shown.json["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert set(shown.json["required"]) == {"version", "model", "cluster", "batch"}
+
+
+def test_every_key_is_described(cli: Callable[..., Any]):
+    schema = cli("schema").json
+    for name, section in schema["$defs"].items():
+        assert section["description"], name
+        assert section["additionalProperties"] is False
+        for key, value in section["properties"].items():
+            assert value.get("description"), f"{name}.{key}"
+
+
+@pytest.mark.parametrize("recipe", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_recipes_validate(validator: Any, recipe: Path):
+    validator.validate(YAML(typ="safe", pure=True).load(recipe.read_text("utf-8")))
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "legal"),
+    [
+        ("batch", "global", "4K", True),
+        ("batch", "global", 0, False),
+        ("batch", "global", "many", False),
+        ("batch", "global_size", 32, False),
+        ("batch", "micro", "auto", True),
+        ("batch", "micro", "automatic", False),
+        ("parallel", "tp", "2", False),
+        ("parallel", "tp", True, False),
+        ("parallel", "zero", 4, False),
+        ("parallel", "zero", "auto", True),
+        ("train", "tokens", "2.3M tokens", True),
+        ("train", "precision", "tf32", False),
+        ("optimizer", "lr", "3e-4", False),
+        ("optimizer", "betas", [0.9], False),
+        ("optimizer", "betas", [0.9, 0.95], True),
+        ("launch", "watchdog", "1h30m", True),
+        ("launch", "watchdog", "soon", False),
+        ("launch", "env", {"A B": "x"}, False),
+        ("launch", "env", {"A": 1}, True),
+        ("launch", "launcher", "ray", False),
+        ("data", "train", [[1.0, "a"]], True),
+        ("data", "train", [], False),
+        ("model", "arch", "bert", False),
+        ("model", "layers", None, False),
+        ("monitor", "wandb", 1, False),
+        ("checkpoint", "resume", "never", True),
+    ],
+)
+def test_schema_and_loader_agree(validator: Any, section: str, key: str, value: Any, legal: bool):
+    from pydantic import ValidationError
+
+    from dsforge.recipe.model import Recipe
+
+    data = small()
+    data.setdefault(section, {})[key] = value
+    if key == "global_size":
+        del data["batch"]["global"]
+    assert validator.is_valid(data) is legal
+    try:
+        Recipe.model_validate(data)
+    except ValidationError:
+        loads = False
+    else:
+        loads = True
+    assert loads is legal
+
+
+def test_a_preset_or_a_shape_but_no_number_is_a_model(validator: Any):
+    assert validator.is_valid({**small(), "model": "gpt2"})
+    assert not validator.is_valid({**small(), "model": 13})
+    assert not validator.is_valid({**small(), "version": 2})
+    assert not validator.is_valid({**small(), "extra": 1})
