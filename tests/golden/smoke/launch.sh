@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Starts smoke: 8 ranks (TP 2 x PP 2 x DP 2, ZeRO-1) on this machine.
+# `dsforge launch` runs exactly this file and watches it. By hand: bash launch.sh
+# Relative paths of the recipe start from DSFORGE_ROOT, the folder the recipe lies in.
+set -euo pipefail
+dsforge_here=$(CDPATH= cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+
+export DS_ACCELERATOR=cpu
+export OMP_NUM_THREADS=1
+
+# The launcher numbers GPUs from 0; each rank takes its own from the list it was started with.
+export DSFORGE_VISIBLE_DEVICES="${DSFORGE_VISIBLE_DEVICES:-${CUDA_VISIBLE_DEVICES:-}}"
+export DS_ENV_FILE="$dsforge_here/environment"
+export DSFORGE_PLAN="$dsforge_here/plan.json"
+export DSFORGE_DS_CONFIG="$dsforge_here/ds_config.json"
+export DSFORGE_ROOT="${DSFORGE_ROOT:-$PWD}"
+export DSFORGE_ATTEMPT_DIR="${DSFORGE_ATTEMPT_DIR:-$PWD/dsforge-run/attempt-1}"
+dsforge_checkpoints="$PWD/dsforge-run/checkpoints"
+export DSFORGE_CHECKPOINT_DIR="${DSFORGE_CHECKPOINT_DIR:-$dsforge_checkpoints}"
+# No data in the recipe: the built-in corpus, made once and kept in the user's cache.
+if [ -z "${DSFORGE_CORPUS:-}" ]; then
+  DSFORGE_CORPUS=$(dsforge data prep --builtin --vocab 512)
+fi
+export DSFORGE_CORPUS
+mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
+
+exec "${DSFORGE_DEEPSPEED:-deepspeed}" \
+  --hostfile "$dsforge_here/hostfile" \
+  --no_ssh_check \
+  --master_addr 127.0.0.1 \
+  --master_port "${MASTER_PORT:-29500}" \
+  --no_local_rank \
+  --module dsforge.rank.main dsforge.train.main

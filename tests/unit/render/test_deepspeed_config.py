@@ -1,0 +1,157 @@
+"""The JSON against the real library: accepted at the true data-parallel size, and every key is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dsforge.plan.resolve import make_plan
+from dsforge.plan.types import Plan
+from dsforge.recipe.load import load_recipe
+from dsforge.render.deepspeed_config import deepspeed_config
+from tests.support.recipes import SHIPPED, plan_of
+
+PLANS = [make_plan(load_recipe(path)) for path in SHIPPED]
+
+
+class Recording(dict[str, Any]):
+    """A mapping that remembers which keys were looked up, in itself and in the mappings inside."""
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        super().__init__({k: Recording(v) if isinstance(v, dict) else v for k, v in value.items()})
+        self.read: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.read.add(key)
+        return super().get(key, default)
+
+    def never_read(self, prefix: str = "") -> list[str]:
+        inner = [
+            name
+            for key, value in self.items()
+            if isinstance(value, Recording) and key in self.read
+            for name in value.never_read(f"{prefix}{key}.")
+        ]
+        return [f"{prefix}{key}" for key in self if key not in self.read] + inner
+
+
+@pytest.fixture(scope="module")
+def _one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    # Without a process group the library takes the world for one rank and never asks the mpu.
+    import torch
+    from deepspeed.comm import comm
+
+    store = tmp_path_factory.mktemp("store") / "store"
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+    comm.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
+    yield
+    comm.destroy_process_group()
+    comm.cdb = None
+
+
+def _read_by_the_library(config: dict[str, Any], dp: int) -> tuple[Any, Recording]:
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+    recording = Recording(config)
+    mpu = SimpleNamespace(get_data_parallel_world_size=lambda: dp)
+    return DeepSpeedConfig(recording, mpu=mpu), recording
+
+
+def _ignored(config: dict[str, Any], dp: int) -> list[str]:
+    """Return keys that the library's configuration never looks at.
+
+    Two sections are unpacked into models of the library, where a key must be a field. The optimizer's own
+    are handed on whole: the engine takes its marks out, the rest must be arguments of the optimizer.
+    """
+    import torch
+    from deepspeed.runtime.config import ADAM_W_MODE, TORCH_ADAM_PARAM
+
+    seen, recording = _read_by_the_library(config, dp)
+    models = {"zero_optimization": seen.zero_config, "bf16": seen.bfloat16_config}
+    fields = {f"{name}.{field}" for name, model in models.items() for field in type(model).model_fields}
+    assert config["optimizer"]["type"] == "AdamW"
+    marks = (TORCH_ADAM_PARAM, ADAM_W_MODE)
+    rest = {key: value for key, value in config["optimizer"]["params"].items() if key not in marks}
+    weight = torch.nn.Parameter(torch.zeros(1))
+    torch.optim.AdamW([weight], **rest)
+    never_read = [key for key in recording.never_read() if key not in fields]
+    return [key for key in never_read if not key.startswith("optimizer.params.")]
+
+
+@pytest.mark.usefixtures("_one_process")
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
+def test_the_library_takes_it_at_the_data_parallel_size(plan: Plan):
+    seen, _ = _read_by_the_library(deepspeed_config(plan), plan.layout.dp)
+    assert seen.train_batch_size == plan.batch.global_size
+    assert seen.train_micro_batch_size_per_gpu == plan.batch.micro
+    assert seen.gradient_accumulation_steps == plan.batch.accumulation_steps
+    assert seen.zero_optimization_stage == plan.layout.zero
+    assert seen.gradient_clipping == plan.optimizer.grad_clip
+    assert seen.bfloat16_config.enabled is (plan.train.precision == "bf16")
+    assert not seen.float16_config.enabled
+
+
+@pytest.mark.usefixtures("_one_process")
+def test_the_library_refuses_another_data_parallel_size():
+    plan = plan_of()
+    with pytest.raises(AssertionError, match="train_batch_size is not equal"):
+        _read_by_the_library(deepspeed_config(plan), plan.layout.world_size)
+
+
+@pytest.mark.usefixtures("_one_process")
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
+def test_every_key_is_read(plan: Plan):
+    assert _ignored(deepspeed_config(plan), plan.layout.dp) == []
+
+
+@pytest.mark.usefixtures("_one_process")
+def test_a_key_that_nobody_reads_would_be_seen():
+    plan = plan_of()
+    config = deepspeed_config(plan)
+    assert _ignored({**config, "zero_stage": 1}, plan.layout.dp) == ["zero_stage"]
+    bogus = {**config, "optimizer": {**config["optimizer"], "legacy": True}}
+    assert "optimizer.legacy" in _ignored(bogus, plan.layout.dp)
+    with pytest.raises(ValueError, match="bogus"):
+        _ignored({**config, "zero_optimization": {"stage": 1, "bogus": 1}}, plan.layout.dp)
+    parameters = {**config["optimizer"]["params"], "bogus": 1}
+    with pytest.raises(TypeError, match="bogus"):
+        _ignored({**config, "optimizer": {"type": "AdamW", "params": parameters}}, plan.layout.dp)
+
+
+def test_values_are_the_recipes():
+    config = deepspeed_config(plan_of({"optimizer": {"betas": [0.8, 0.9], "eps": 1e-6, "weight_decay": 0.0}}))
+    assert config["optimizer"]["params"] == {
+        "lr": 3e-4,
+        "betas": [0.8, 0.9],
+        "eps": 1e-6,
+        "weight_decay": 0.0,
+        "torch_adam": True,
+    }
+    assert (config["train_batch_size"], config["gradient_accumulation_steps"]) == (32, 8)
+    assert "bf16" not in config
+    assert deepspeed_config(plan_of({"train": {"precision": "bf16"}}))["bf16"] == {"enabled": True}
+
+
+def test_gpus_use_the_librarys_own_adam():
+    changes = {"model": "gpt2", "cluster": {"gpu": "a100-sxm-80gb"}, "parallel": {"tp": 1, "dp": 4}}
+    assert "torch_adam" not in deepspeed_config(plan_of(changes))["optimizer"]["params"]
+
+
+def test_no_value_is_left_to_the_library(tmp_path: Path):
+    def leaves(node: Any) -> Iterator[Any]:
+        if isinstance(node, dict | list):
+            for inner in node.values() if isinstance(node, dict) else node:
+                yield from leaves(inner)
+        else:
+            yield node
+
+    for plan in PLANS:
+        assert "auto" not in list(leaves(deepspeed_config(plan)))
