@@ -11,6 +11,7 @@ from pathlib import Path
 from dsforge.launch.run import describe_run, launch_run
 from dsforge.launch.types import LaunchDescription, LaunchRequest, OnEvent, RunOutcome
 from dsforge.ops.bundles import plan_and_bundle, recipe_root
+from dsforge.ops.data_check import check_data
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
 
@@ -41,6 +42,7 @@ def describe(loaded: LoadedRecipe, options: StartOptions) -> LaunchDescription:
 @contextmanager
 def _request(loaded: LoadedRecipe, options: StartOptions, *, make_corpus: bool) -> Iterator[LaunchRequest]:
     plan, bundle = plan_and_bundle(loaded, options.allow)
+    check_data(plan, loaded, recipe_root(loaded))
     corpus = None
     if plan.data.builtin_vocab is not None and make_corpus:
         from dsforge.data.prepare import builtin_corpus

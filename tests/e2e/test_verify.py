@@ -23,7 +23,7 @@ cluster: {{gpus_per_node: {ranks}, gpu: cpu}}
 parallel: {{tp: {tp}, pp: {pp}, dp: {dp}, zero: {zero}}}
 batch: {{global: 16, micro: 2, seq_len: 64}}
 train: {{steps: 20, precision: {precision}, recompute: {recompute}}}
-optimizer: {{lr: 5.0e-3, warmup_steps: 2, grad_clip: 0.3}}
+optimizer: {{lr: 2.0e-3, warmup_steps: 2, grad_clip: 0.3}}
 """
 
 

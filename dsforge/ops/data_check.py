@@ -1,0 +1,51 @@
+"""Looks at the data a recipe names before any rank starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from dsforge.base.errors import DsforgeError
+from dsforge.base.exits import ExitCode
+from dsforge.plan.types import Plan
+from dsforge.recipe.load import LoadedRecipe
+
+
+def check_data(plan: Plan, loaded: LoadedRecipe, root: Path) -> None:
+    """Raise DsforgeError DSF045 when the pair is not there, DSF046 when the tokenizer does not fit."""
+    if plan.data.prefix is not None:
+        for suffix in (".idx", ".bin"):
+            path = Path(f"{root / plan.data.prefix}{suffix}")
+            if not path.is_file():
+                raise DsforgeError(
+                    "DSF045",
+                    f"no data file {path}",
+                    loaded.place("data.train"),
+                    f"`dsforge data prep FILES -o {plan.data.prefix}` beside the recipe makes it",
+                    exit_code=ExitCode.ENVIRONMENT,
+                )
+    if plan.data.tokenizer is not None:
+        _check_tokenizer(plan, loaded, root / plan.data.tokenizer)
+
+
+def _check_tokenizer(plan: Plan, loaded: LoadedRecipe, path: Path) -> None:
+    try:
+        tokenizer = json.loads(path.read_text("utf-8"))
+        ids = [*tokenizer["model"]["vocab"].values(), *(t["id"] for t in tokenizer.get("added_tokens", []))]
+        largest = max(int(token) for token in ids)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DsforgeError(
+            "DSF046",
+            f"{path} is not a tokenizer.json with a vocabulary: {error}",
+            loaded.place("data.tokenizer"),
+            "name the tokenizer.json that `dsforge data prep` wrote beside the data",
+            exit_code=ExitCode.ENVIRONMENT,
+        ) from None
+    if largest >= plan.model.vocab:
+        raise DsforgeError(
+            "DSF046",
+            f"the tokenizer has id {largest}, the model's vocabulary is {plan.model.vocab}",
+            loaded.place("data.tokenizer"),
+            f"set model.vocab to at least {largest + 1}, or prepare the data with a smaller vocabulary",
+            exit_code=ExitCode.FINDINGS,
+        )

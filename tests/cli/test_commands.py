@@ -1,0 +1,214 @@
+"""The command line's surface, and what its commands do to files."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsforge.cli.main import app
+from tests.support.recipes import ROOT, SMALL, write
+
+Cli = Callable[..., Any]
+SMOKE = ROOT / "recipes" / "smoke.yaml"
+
+# Every command with its options. Growing this table is a decision: a command exists only when it works.
+SURFACE = {
+    "init": "--gpu --gpus --gpus-per-node --model --out -o",
+    "validate": "--json --profile",
+    "plan": "--json --profile",
+    "render": "--check --json --out --profile -o",
+    "launch": "--dry-run --dryrun --json --profile --runs",
+    "smoke": "--json --max-ranks --profile --runs --steps",
+    "verify": "--allow --json --max-ranks --profile --runs --steps",
+    "schema": "",
+    "presets list": "--json",
+    "presets show": "--json",
+    "rule": "--json",
+    "doctor": "--json",
+    "data prep": "--builtin --json --json-key --out --tokenizer --vocab -o",
+    "runs list": "--json --runs",
+    "runs show": "--json --runs",
+    "runs logs": "--rank --runs --tail",
+    "runs stop": "--json --runs",
+}
+
+
+def _commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
+        else:
+            yield prefix + name, command
+
+
+def _click_command() -> Any:
+    import typer
+
+    return typer.main.get_command(app)
+
+
+def test_commands_and_options_are_the_agreed_ones():
+    found = {
+        name: " ".join(
+            sorted(o for p in command.params for o in p.opts + p.secondary_opts if o.startswith("-") and o != "--help")
+        )
+        for name, command in _commands(_click_command())
+    }
+    assert found == SURFACE
+
+
+@pytest.mark.parametrize("command", SURFACE)
+def test_help_of_each_command(cli: Cli, command: str):
+    for flag in ("--help", "-h"):
+        shown = cli(*command.split(), flag)
+        assert shown.code == 0
+        assert f"Usage: dsforge {command}" in re.sub(r"\s+", " ", shown.out)
+        assert shown.err == ""
+
+
+def test_help_lists_every_command_and_the_exit_codes(cli: Cli):
+    shown = cli("--help")
+    for command in SURFACE:
+        assert re.search(rf"│ {command.split()[0]} ", shown.out), command
+    assert "Exit codes: 0 ok, 1 findings" in shown.out
+
+
+def test_version(cli: Cli):
+    from dsforge import __version__
+
+    assert cli("--version").out == f"dsforge {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "gpu"),
+    [
+        ("gpt2", 1, "cpu"),
+        ("gpt2", 8, "a100-sxm-80gb"),
+        ("gpt2-xl", 3, "v100-sxm-16gb"),
+        ("1.3B", 8, "v100-sxm-32gb"),
+        ("13B", 16, "a100-sxm-40gb"),
+        ("llama3-8b", 8, "h100-sxm-80gb"),
+        ("llama3-8b", 2048, "h100-sxm-80gb"),
+        ("llama3-70b", 64, "h200-sxm-141gb"),
+        ("175B", 1024, "a100-sxm-80gb"),
+    ],
+)
+def test_init_writes_a_recipe_that_is_valid_and_plans(
+    cli: Cli, model: str, gpus: int, gpu: str, tmp_path: Path
+):
+    recipe = tmp_path / "recipe.yaml"
+    made = cli("init", "--model", model, "--gpus", gpus, "--gpu", gpu, "--out", recipe)
+    assert made.code == 0, made.err
+    valid = cli("validate", recipe)
+    assert (valid.code, valid.err) == (0, "")
+    plan = cli("plan", "--json", recipe).json
+    assert plan["layout"]["world_size"] == gpus
+    assert plan["layout"]["tp"] <= 8
+    assert plan["model"]["name"] in (model, f"gpt3-{model.lower()}")
+    fullest = max(sum(stage["state_bytes_per_rank"].values()) for stage in plan["layout"]["stages"])
+    from dsforge.catalog.tables import find_hardware
+
+    room = find_hardware(gpu).memory_bytes
+    assert room is None or fullest <= 0.6 * room
+    assert cli("init", "--model", model, "--gpus", gpus, "--gpu", gpu).out == recipe.read_text()
+
+
+def test_init_does_not_overwrite(cli: Cli, tmp_path: Path):
+    recipe = write(tmp_path)
+    shown = cli("init", "--out", recipe)
+    assert shown.code == 2
+    assert recipe.read_text() == SMALL
+
+
+def _tree(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def test_render_check_detects_every_kind_of_drift(cli: Cli, tmp_path: Path):
+    out = tmp_path / "bundle"
+
+    def check(*changes: str) -> tuple[int, list[str]]:
+        before = _tree(tmp_path)
+        shown = cli("render", SMOKE, *changes, "--check", "--json", "--out", out)
+        assert _tree(tmp_path) == before
+        return shown.code, shown.json["drift"]
+
+    everything = ["ds_config.json", "environment", "hostfile", "launch.sh", "plan.json"]
+    assert check() == (1, everything)
+    written = cli("render", SMOKE, "--out", out)
+    assert written.out.splitlines() == [str(out / name) for name in everything]
+    assert check() == (0, [])
+    assert check("train.seed=1") == (1, ["plan.json"])
+    assert check("optimizer.lr=0.1") == (1, ["ds_config.json", "plan.json"])
+    (out / "hostfile").write_text("localhost slots=9\n")
+    assert check() == (1, ["hostfile"])
+    cli("render", SMOKE, "--out", out)
+    (out / "extra").write_text("")
+    assert check() == (1, ["extra"])
+    (out / "extra").unlink()
+    (out / "environment").unlink()
+    assert check() == (1, ["environment"])
+    (out / "environment").mkdir()
+    assert check() == (1, ["environment"])
+    told = cli("render", SMOKE, "--check", "--out", out)
+    assert told.err == f"differs: {out / 'environment'}\n"
+
+
+def test_dry_run_shows_the_command_and_touches_nothing(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "ops"))
+    monkeypatch.delenv("DSFORGE_RUNS", raising=False)
+    monkeypatch.setenv("WANDB_API_KEY", "very-secret")
+    monkeypatch.chdir(tmp_path)
+    recipe = write(tmp_path, SMALL + "launch: {env_from: [WANDB_API_KEY]}\n")
+    before = _tree(tmp_path)
+    shown = cli("launch", recipe, "--dry-run", "--json")
+    assert _tree(tmp_path) == before
+    assert shown.code == 0, shown.err
+    assert shown.json["command"][1].endswith("/bundle/launch.sh")
+    assert shown.json["run"].startswith("runs/") or "/runs/" in shown.json["run"]
+    assert sorted(shown.json["files"]) == ["ds_config.json", "environment", "hostfile", "launch.sh", "plan.json"]
+    assert shown.json["secrets"] == ["WANDB_API_KEY"]
+    assert "very-secret" not in shown.out
+    text = cli("launch", recipe, "--dry-run")
+    assert _tree(tmp_path) == before
+    assert "very-secret" not in text.out
+    assert "deepspeed" in text.out
+
+
+def test_plan_touches_nothing(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    recipe = write(tmp_path)
+    before = _tree(tmp_path)
+    for command in ("validate", "plan"):
+        cli(command, recipe)
+    assert _tree(tmp_path) == before
+
+
+def test_rules_can_be_looked_up(cli: Cli):
+    from dsforge.rules.registry import rules
+
+    shown = cli("rule", "--json").json["rules"]
+    assert [one["code"] for one in shown] == sorted(rules())
+    assert cli("rule", "dsf121").out.startswith("DSF121 zero0-pipeline-clip (error): ")
+
+
+def test_data_prep_reports_what_it_wrote(cli: Cli, tmp_path: Path):
+    source = tmp_path / "a.txt"
+    source.write_text("hello world " * 50)
+    shown = cli("data", "prep", source, "-o", tmp_path / "out" / "a", "--vocab", 270, "--json")
+    assert shown.code == 0, shown.err
+    assert shown.json["documents"] == 1
+    assert Path(shown.json["tokenizer"]).is_file()
+    assert Path(f"{shown.json['prefix']}.idx").is_file()

@@ -1,0 +1,46 @@
+"""The wheel carries everything: installed into an empty folder it plans and renders from anywhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_an_installed_wheel_finds_its_recipes_and_templates(tmp_path):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    shipped = {path.name for path in (site / "dsforge" / "_shared" / "recipes").iterdir()}
+    assert shipped == {path.name for path in (ROOT / "recipes").iterdir()}
+    assert any((site / "dsforge" / "_shared" / "hostfiles").iterdir())
+    assert (site / "dsforge" / "py.typed").exists()
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    recipe = site / "dsforge" / "_shared" / "recipes" / "smoke.yaml"
+    code = "import dsforge, sys; sys.stderr.write(dsforge.__file__); from dsforge.cli.main import run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "render", str(recipe), "-o", "bundle"],
+        cwd=elsewhere,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(str(site))
+    assert sorted(path.name for path in (elsewhere / "bundle").iterdir()) == [
+        "ds_config.json",
+        "environment",
+        "hostfile",
+        "launch.sh",
+        "plan.json",
+    ]
