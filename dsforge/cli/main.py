@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         sys.stdout.flush()
     except OSError as fault:
-        return _after_lost_output(fault, code)
+        return _after_refusal(fault, code)
     return code
 
 
@@ -95,7 +95,7 @@ def _call(arguments: Sequence[str]) -> int:
         rich_format_error(fault)  # type: ignore[arg-type]  # every TyperException raised here is a ClickException
         return int(getattr(fault, "exit_code", ExitCode.USAGE))
     except OSError as fault:
-        return _after_lost_output(fault, ExitCode.OK)
+        return _after_refusal(fault, ExitCode.OK)
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
     except Exception as fault:  # noqa: BLE001 - the last line: a bug of ours becomes exit 5, not a traceback
@@ -104,22 +104,18 @@ def _call(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else int(ExitCode.OK)
 
 
-def _after_lost_output(fault: OSError, code: int) -> int:
+def _after_refusal(fault: OSError, code: int) -> int:
     """Return the exit code after the system refused something, most often a write to stdout."""
     if isinstance(fault, BrokenPipeError):  # the reader left: nothing to say to it, but the code stands
-        _drop_stdout()
+        output.drop(sys.stdout)
         return int(code)
     reason = fault.strerror or type(fault).__name__
     place = Place(file=os.fsdecode(fault.filename)) if isinstance(fault.filename, str | bytes) else None
     if fault.errno == errno.ENOSPC:
-        _drop_stdout()
+        output.drop(sys.stdout)
     hint = "it takes a shorter name, free space, or the right to read and write"
     output.error(DsforgeError("DSF064", f"the system refused: {reason}", place, hint))
     return int(ExitCode.ENVIRONMENT)
-
-
-def _drop_stdout() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run() -> None:

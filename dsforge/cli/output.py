@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from dsforge.base.errors import DsforgeError, Finding, Place, Severity
 
@@ -30,26 +30,39 @@ def printable(text: str) -> str:
     )
 
 
+def drop(stream: TextIO) -> None:
+    """Send what is still to be written nowhere: the reader left, and the command goes on without it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+        if stream is sys.stderr:
+            stream.flush()
+    except BrokenPipeError:
+        drop(stream)
+
+
 def data(text: str) -> None:
     """Write text to stdout as it is."""
-    sys.stdout.write(text)
+    _write(sys.stdout, text)
 
 
 def line(text: str = "") -> None:
     """Write one line of data to stdout, control characters escaped."""
-    sys.stdout.write(printable(text) + "\n")
+    data(printable(text) + "\n")
 
 
 def note(text: str) -> None:
     """Write one line to stderr."""
-    sys.stderr.write(printable(text) + "\n")
-    sys.stderr.flush()
+    note_raw(printable(text))
 
 
 def as_json(value: dict[str, Any]) -> None:
     """Write one JSON object with its schema version to stdout."""
     # ASCII only: a file name that is not UTF-8 still makes a JSON text that every reader takes.
-    sys.stdout.write(json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2) + "\n")
+    data(json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2) + "\n")
 
 
 def _color(stream: Any) -> bool:
@@ -80,8 +93,7 @@ def finding(found: Finding) -> None:
 
 def note_raw(text: str) -> None:
     """Write one line to stderr that may carry colours of ours."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    _write(sys.stderr, text + "\n")
 
 
 def _snippet(place: Place) -> str | None:

@@ -14,6 +14,7 @@ from dsforge.cli.main import app
 from tests.support.recipes import ROOT, SMALL, write
 
 Cli = Callable[..., Any]
+BUNDLE = ["ds_config.json", "environment", "hostfile", "launch.sh", "plan.json"]
 SMOKE = ROOT / "recipes" / "smoke.yaml"
 
 # Every command with its options. Growing this table is a decision: a command exists only when it works.
@@ -33,7 +34,7 @@ SURFACE = {
     "data prep": "--builtin --json --json-key --out --tokenizer --vocab -o",
     "runs list": "--json --runs",
     "runs show": "--json --runs",
-    "runs logs": "--rank --runs --tail",
+    "runs logs": "--attempt --rank --runs",
     "runs stop": "--json --runs",
 }
 
@@ -46,6 +47,11 @@ def _commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield prefix + name, command
 
 
+def _words(parameter: Any) -> list[str]:
+    words = [*parameter.opts, *parameter.secondary_opts]
+    return [word for word in words if word.startswith("-") and word not in ("--help", "-h")]
+
+
 def _click_command() -> Any:
     import typer
 
@@ -54,9 +60,7 @@ def _click_command() -> Any:
 
 def test_commands_and_options_are_the_agreed_ones():
     found = {
-        name: " ".join(
-            sorted(o for p in command.params for o in p.opts + p.secondary_opts if o.startswith("-") and o != "--help")
-        )
+        name: " ".join(sorted({word for parameter in command.params for word in _words(parameter)}))
         for name, command in _commands(_click_command())
     }
     assert found == SURFACE
@@ -127,7 +131,7 @@ def test_init_does_not_overwrite(cli: Cli, tmp_path: Path):
 
 def _tree(folder: Path) -> dict[str, str]:
     return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         for path in sorted(folder.rglob("*"))
     }
 
@@ -141,10 +145,9 @@ def test_render_check_detects_every_kind_of_drift(cli: Cli, tmp_path: Path):
         assert _tree(tmp_path) == before
         return shown.code, shown.json["drift"]
 
-    everything = ["ds_config.json", "environment", "hostfile", "launch.sh", "plan.json"]
-    assert check() == (1, everything)
+    assert check() == (1, BUNDLE)
     written = cli("render", SMOKE, "--out", out)
-    assert written.out.splitlines() == [str(out / name) for name in everything]
+    assert written.out.splitlines() == [str(out / name) for name in BUNDLE]
     assert check() == (0, [])
     assert check("train.seed=1") == (1, ["plan.json"])
     assert check("optimizer.lr=0.1") == (1, ["ds_config.json", "plan.json"])
@@ -178,7 +181,7 @@ def test_dry_run_shows_the_command_and_touches_nothing(
     assert shown.code == 0, shown.err
     assert shown.json["command"][1].endswith("/bundle/launch.sh")
     assert shown.json["run"].startswith("runs/") or "/runs/" in shown.json["run"]
-    assert sorted(shown.json["files"]) == ["ds_config.json", "environment", "hostfile", "launch.sh", "plan.json"]
+    assert sorted(shown.json["files"]) == BUNDLE
     assert shown.json["secrets"] == ["WANDB_API_KEY"]
     assert "very-secret" not in shown.out
     text = cli("launch", recipe, "--dry-run")

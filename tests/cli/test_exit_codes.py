@@ -209,7 +209,8 @@ def test_colour_only_on_a_terminal_and_never_with_no_color(tmp_path: Path):
 
     def on_a_terminal(**environ: str) -> bytes:
         ours, theirs = pty.openpty()
-        _start("validate", refused, stdout=subprocess.DEVNULL, stderr=theirs, env={"TERM": "xterm", **environ})
+        environ = {"TERM": "xterm", **environ}
+        _start("validate", refused, stdout=subprocess.DEVNULL, stderr=theirs, env=environ)
         os.close(theirs)
         shown = b""
         try:
