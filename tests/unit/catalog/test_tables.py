@@ -1,0 +1,60 @@
+"""The catalogue: every row has a source, every name resolves, a wrong one names the nearest."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsforge.base.errors import DsforgeError
+from dsforge.catalog.tables import find_hardware, find_model, hardware, models, sizes
+from dsforge.layout.shape import resolve_shape
+
+
+def test_every_row_has_a_source():
+    assert all(model.source for model in models().values())
+    assert all(gpu.source for gpu in hardware().values())
+
+
+@pytest.mark.parametrize("name", models())
+def test_exact_counts_are_near_the_size_in_the_name(name: str):
+    exact = resolve_shape(name, 2048).parameters()
+    assert abs(exact / models()[name].nominal_parameters - 1) < 0.06
+
+
+def test_sizes_and_names_in_any_case():
+    assert find_model("13b").name == find_model(" 13B ").name == find_model("GPT3-13B").name == "gpt3-13b"
+    assert {find_model(size).name for size in sizes()} <= set(models())
+    assert find_hardware("H100-SXM-80GB").memory_bytes == 80 * 2**30
+    assert find_hardware("h200-sxm-141gb").memory_bytes == 141 * 10**9
+    assert find_hardware("cpu").memory_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("gpt-2", "`gpt2`"),
+        ("llama-3-8b", "`llama3-8b`"),
+        ("lama3-70b", "`llama3-70b`"),
+        ("qq", "presets list"),
+    ],
+)
+def test_a_wrong_model_names_the_nearest(wrong: str, near: str):
+    with pytest.raises(DsforgeError) as caught:
+        find_model(wrong)
+    assert caught.value.code == "DSF030"
+    assert near in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("wrong", "near"), [("a100", "`a100-sxm-"), ("h100", "`h100-"), ("quantum", "list")])
+def test_a_wrong_gpu_names_the_nearest(wrong: str, near: str):
+    with pytest.raises(DsforgeError) as caught:
+        find_hardware(wrong)
+    assert caught.value.code == "DSF031"
+    assert near in (caught.value.hint or "")
+
+
+def test_unknown_names_in_a_recipe_are_told_together_with_their_places():
+    from dsforge.plan.resolve import examine
+    from tests.support.recipes import loaded
+
+    found = examine(loaded({"model": "gpt5", "cluster": {"gpu": "h1000"}}))
+    assert [(one.code, one.key) for one in found] == [("DSF030", "model"), ("DSF031", "cluster.gpu")]
