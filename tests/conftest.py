@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-settings.register_profile("dsforge", deadline=None, max_examples=40)
+# The same examples every time, so that a change is judged by itself; `--hypothesis-profile=explore` looks
+# for new ones.
+settings.register_profile("dsforge", deadline=None, max_examples=40, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("dsforge")
 
 
