@@ -71,18 +71,18 @@ def check_fits(manifest: CheckpointManifest, plan: Plan, folder: Path) -> None:
         if planned.get(fact) != manifest.layout.get(fact):
             message = f"{fact} was {manifest.layout.get(fact)}, the plan says {planned.get(fact)}"
             hint = "resume under the layout that it was saved with, or set checkpoint.resume to never"
-            raise DsforgeError("T031", f"the checkpoint has another layout: {message}", place, hint)
+            raise DsforgeError("DSF331", f"the checkpoint has another layout: {message}", place, hint)
     if manifest.consumed_samples != manifest.step * plan.batch.global_size:
         message = (
             f"the checkpoint has consumed {manifest.consumed_samples} samples in {manifest.step} steps, "
             f"which is not {plan.batch.global_size} a step"
         )
-        raise DsforgeError("T032", message, place, "keep batch.global: samples would repeat or be left out")
+        raise DsforgeError("DSF332", message, place, "keep batch.global: samples would repeat or be left out")
     saved = {entry.name: entry for entry in manifest.parameters}
     for entry in parameter_entries(plan):
         if saved.get(entry.name) != entry:
             message = f"the checkpoint is of another model: {entry.name} differs"
-            raise DsforgeError("T033", message, place, "resume with the model that it was saved from")
+            raise DsforgeError("DSF333", message, place, "resume with the model that it was saved from")
 
 
 def find(context: RankContext) -> tuple[Path, CheckpointManifest] | None:
@@ -97,7 +97,7 @@ def find(context: RankContext) -> tuple[Path, CheckpointManifest] | None:
         folder = named if (named / MANIFEST_NAME).exists() else _newest(named)
         if folder is None:
             raise DsforgeError(
-                "T034",
+                "DSF334",
                 "no whole checkpoint here",
                 Place(file=str(named)),
                 "checkpoint.resume names a step folder, or a folder of them",
@@ -108,7 +108,7 @@ def find(context: RankContext) -> tuple[Path, CheckpointManifest] | None:
     manifest = read_manifest(folder)
     if manifest is None:
         raise DsforgeError(
-            "T034",
+            "DSF334",
             "the checkpoint is not whole: a file is missing or its size differs from the manifest",
             Place(file=str(folder)),
             "name another checkpoint, or resume: auto for the newest whole one",
@@ -156,7 +156,7 @@ def save(engine: Any, context: RankContext, step: int) -> Path:
         dist.barrier()
     except (OSError, RuntimeError) as error:
         raise DsforgeError(
-            "T030",
+            "DSF330",
             f"the checkpoint of step {step} could not be written: {_reason(error, context.checkpoint_dir)}",
             Place(file=str(temporary), host=socket.gethostname(), rank=context.rank),
             "free space or name another checkpoint.dir; the whole checkpoints before it are untouched",

@@ -38,7 +38,7 @@ def _required(variables: Mapping[str, str], name: str) -> str:
     value = variables.get(name, "")
     if not value:
         raise DsforgeError(
-            "T001",
+            "DSF301",
             f"the environment variable {name} is not set",
             hint="start the ranks with `dsforge launch`; the rendered bundle sets every variable",
             exit_code=ExitCode.ENVIRONMENT,
@@ -49,7 +49,7 @@ def _required(variables: Mapping[str, str], name: str) -> str:
 def _required_int(variables: Mapping[str, str], name: str) -> int:
     text = _required(variables, name)
     if not text.isdecimal():
-        raise DsforgeError("T001", f"{name}={text!r} is not a whole number", exit_code=ExitCode.ENVIRONMENT)
+        raise DsforgeError("DSF301", f"{name}={text!r} is not a whole number", exit_code=ExitCode.ENVIRONMENT)
     return int(text)
 
 
@@ -58,7 +58,7 @@ def _read_json(path: Path) -> Any:
         return json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise DsforgeError(
-            "T002",
+            "DSF302",
             f"cannot be read: {error.strerror}",
             Place(file=str(path)),
             "the bundle must lie on a file system that every node sees",
@@ -66,7 +66,7 @@ def _read_json(path: Path) -> Any:
         ) from error
     except ValueError as error:
         raise DsforgeError(
-            "T002", f"is not JSON: {error}", Place(file=str(path)), "render the bundle again"
+            "DSF302", f"is not JSON: {error}", Place(file=str(path)), "render the bundle again"
         ) from error
 
 
@@ -78,7 +78,7 @@ def read_plan(path: Path) -> Plan:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise DsforgeError(
-            "T003", f"{key}: {first['msg']}", Place(file=str(path)), "plan and render with this version"
+            "DSF303", f"{key}: {first['msg']}", Place(file=str(path)), "plan and render with this version"
         ) from error
 
 

@@ -27,7 +27,7 @@ def choose_device(accelerator: str, local_rank: int) -> torch.device:
     present = torch.cuda.device_count()
     if local_rank >= present:
         raise DsforgeError(
-            "T012",
+            "DSF312",
             f"the plan is for GPUs; this host shows {present}, local rank {local_rank} has none",
             Place(host=socket.gethostname(), rank=int(os.environ["RANK"])),
             "check the driver and CUDA_VISIBLE_DEVICES, or plan for `gpu: cpu`",

@@ -17,7 +17,7 @@ def gather(folder: Path) -> dict[str, torch.Tensor]:
     """Return {global name: full tensor without padding}; DsforgeError if copies of a tied weight differ."""
     files = sorted(folder.glob("stage-*-shard-*.safetensors"))
     if not files:
-        raise DsforgeError("T040", "holds no dumped parameters", Place(file=str(folder)))
+        raise DsforgeError("DSF340", "holds no dumped parameters", Place(file=str(folder)))
     shards: dict[tuple[str, int], dict[int, torch.Tensor]] = defaultdict(dict)
     cuts = {}
     for path in files:
@@ -34,6 +34,6 @@ def gather(folder: Path) -> dict[str, torch.Tensor]:
         assert list(full.shape) == cut["shape"], f"{name} has shape {list(full.shape)}, not {cut['shape']}"
         if name in whole and not torch.equal(whole[name], full):
             message = f"stage {stage} holds another {name} than the stage before it"
-            raise DsforgeError("T041", message, Place(file=str(folder)))
+            raise DsforgeError("DSF341", message, Place(file=str(folder)))
         whole[name] = full.contiguous()
     return whole

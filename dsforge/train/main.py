@@ -39,7 +39,7 @@ def end_on_sigterm() -> None:
 def trainer_module(name: str) -> ModuleType:
     """Return the module of a trainer; DsforgeError if there is none of that name."""
     if name not in TRAINERS:
-        raise DsforgeError("T004", f"trainer `{name}` is not known", hint=f"one of: {', '.join(TRAINERS)}")
+        raise DsforgeError("DSF304", f"trainer `{name}` is not known", hint=f"one of: {', '.join(TRAINERS)}")
     return importlib.import_module(TRAINERS[name])
 
 

@@ -56,17 +56,17 @@ def read_index(path: Path) -> Index:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise _fault("T020", path, f"cannot be read: {error.strerror}", hint) from error
+        raise _fault("DSF320", path, f"cannot be read: {error.strerror}", hint) from error
     if len(raw) < _HEADER.size or raw[:9] != MAGIC:
-        raise _fault("T021", path, "is not an index of a Megatron data set: wrong magic", hint)
+        raise _fault("DSF321", path, "is not an index of a Megatron data set: wrong magic", hint)
     _, version, code, sequences, documents = _HEADER.unpack_from(raw)
     if version != 1 or code not in _TYPES:
-        raise _fault("T021", path, f"has version {version} and token type {code}", hint)
+        raise _fault("DSF321", path, f"has version {version} and token type {code}", hint)
     if _TYPES[code] in (np.float32, np.float64):
-        raise _fault("T021", path, "holds floating-point numbers, not token ids", hint)
+        raise _fault("DSF321", path, "holds floating-point numbers, not token ids", hint)
     needed = _HEADER.size + 12 * sequences + 8 * documents
     if len(raw) < needed:
-        raise _fault("T022", path, f"is truncated: {len(raw)} bytes of {needed}", hint)
+        raise _fault("DSF322", path, f"is truncated: {len(raw)} bytes of {needed}", hint)
     lengths = np.frombuffer(raw, "<i4", sequences, _HEADER.size)
     positions = np.frombuffer(raw, "<i8", sequences, _HEADER.size + 4 * sequences)
     ends = np.frombuffer(raw, "<i8", documents, _HEADER.size + 12 * sequences)
@@ -87,7 +87,7 @@ class IndexedCorpus:
         self.samples = max(total - 1, 0) // seq_len
         if self.samples == 0:
             raise _fault(
-                "T024",
+                "DSF324",
                 self.bin_path,
                 f"holds {total} tokens, too few for one sample of {seq_len} + 1",
                 "use more data or a smaller batch.seq_len",
@@ -100,13 +100,13 @@ class IndexedCorpus:
         if total and not np.array_equal(index.positions, expected):
             message = "its sequences do not lie one after another in the .bin file"
             raise _fault(
-                "T022", self.bin_path.with_suffix(".idx"), message, "make it with `dsforge data prep`"
+                "DSF322", self.bin_path.with_suffix(".idx"), message, "make it with `dsforge data prep`"
             )
         try:
             size = self.bin_path.stat().st_size
             if size < total * width:
                 raise _fault(
-                    "T023",
+                    "DSF323",
                     self.bin_path,
                     f"is truncated: {size} bytes, its index speaks of {total * width}",
                     "copy it again or make it again with `dsforge data prep`",
@@ -116,7 +116,7 @@ class IndexedCorpus:
             return np.memmap(self.bin_path, index.dtype, "r", shape=(total,))
         except OSError as error:
             hint = "the .bin and the .idx file go together"
-            raise _fault("T020", self.bin_path, f"cannot be read: {error.strerror}", hint) from error
+            raise _fault("DSF320", self.bin_path, f"cannot be read: {error.strerror}", hint) from error
 
     def _permutation(self, epoch: int) -> NDArray[np.int64]:
         if self._order is None or self._order[0] != epoch:
@@ -133,7 +133,7 @@ class IndexedCorpus:
         if wrong.any():
             at = int(wrong.argmax())
             raise _fault(
-                "T025",
+                "DSF325",
                 self.bin_path,
                 f"token {start + at} is {tokens[at]}, the model's vocabulary has {self.vocab} entries",
                 "use the tokenizer that the data was made with, or a model of its vocabulary",

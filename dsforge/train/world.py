@@ -74,7 +74,7 @@ def join(context: RankContext, device: torch.device) -> None:
     except (dist.DistError, RuntimeError, OSError) as error:
         first_line = str(error).strip().splitlines()[0]
         raise DsforgeError(
-            "T010",
+            "DSF310",
             f"the ranks did not meet at {address}: {first_line}",
             Place(host=socket.gethostname(), rank=context.rank),
             "check that every host reaches MASTER_ADDR and that all ranks were started",
@@ -110,7 +110,7 @@ def check_seats(seats: list[Seat], plan: Plan) -> None:
 
 def _mismatch(message: str, place: Place) -> DsforgeError:
     hint = "start exactly the planned ranks; `dsforge launch` does"
-    return DsforgeError("T011", message, place, hint, ExitCode.BEFORE_FIRST_STEP)
+    return DsforgeError("DSF311", message, place, hint, ExitCode.BEFORE_FIRST_STEP)
 
 
 def gather_seats(context: RankContext, groups: Groups, device: torch.device) -> list[Seat]:

@@ -83,11 +83,11 @@ def test_an_equal_plan_fits(tmp_path, make_plan):
 @pytest.mark.parametrize(
     ("change", "code", "word"),
     [
-        ({"layout__tp": 2}, "T031", "tp was 1, the plan says 2"),
-        ({"layout__zero": 3}, "T031", "zero was 0, the plan says 3"),
-        ({"train__precision": "bf16"}, "T031", "bf16 was 0, the plan says 1"),
-        ({"batch__global_size": 8}, "T032", "12 samples in 3 steps"),
-        ({"model__ffn_hidden": 32}, "T033", "linear_fc1"),
+        ({"layout__tp": 2}, "DSF331", "tp was 1, the plan says 2"),
+        ({"layout__zero": 3}, "DSF331", "zero was 0, the plan says 3"),
+        ({"train__precision": "bf16"}, "DSF331", "bf16 was 0, the plan says 1"),
+        ({"batch__global_size": 8}, "DSF332", "12 samples in 3 steps"),
+        ({"model__ffn_hidden": 32}, "DSF333", "linear_fc1"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path, make_plan, change, code, word):

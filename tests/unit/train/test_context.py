@@ -47,7 +47,7 @@ def test_a_missing_variable_is_named(variables, name):
     del variables[name]
     with pytest.raises(DsforgeError, match=f"{name} is not set") as caught:
         read_context(variables)
-    assert (caught.value.code, caught.value.exit_code) == ("T001", 3)
+    assert (caught.value.code, caught.value.exit_code) == ("DSF301", 3)
 
 
 def test_a_plan_of_another_version_is_refused_by_key(variables, tmp_path, make_plan):
@@ -56,7 +56,7 @@ def test_a_plan_of_another_version_is_refused_by_key(variables, tmp_path, make_p
     (tmp_path / "plan.json").write_text(json.dumps(value))
     with pytest.raises(DsforgeError, match=r"layout\.cp") as caught:
         read_context(variables)
-    assert caught.value.code == "T003"
+    assert caught.value.code == "DSF303"
 
 
 def test_an_unknown_trainer_is_refused_with_those_that_exist():

@@ -40,7 +40,7 @@ def test_other_replicas_write_nothing(tmp_path, specs):
     write(tmp_path / "dump", specs, {"final_norm.weight": torch.ones(16)}, replica=1)
     with pytest.raises(DsforgeError) as caught:
         gather(tmp_path / "dump")
-    assert caught.value.code == "T040"
+    assert caught.value.code == "DSF340"
 
 
 def test_copies_of_a_tied_weight_must_be_equal(tmp_path, specs):

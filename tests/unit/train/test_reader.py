@@ -83,25 +83,25 @@ def test_faults_name_their_file(make_corpus, tmp_path):
     def load(seq_len: int = 4, vocab: int = 20):
         return IndexedCorpus(prefix, seq_len, seed=0, vocab=vocab)
 
-    assert code_of(lambda: load(seq_len=20)) == "T024"
+    assert code_of(lambda: load(seq_len=20)) == "DSF324"
     tokens.write_bytes(whole_tokens[:-1])
-    assert code_of(load) == "T023"
+    assert code_of(load) == "DSF323"
     tokens.unlink()
-    assert code_of(load) == "T020"
+    assert code_of(load) == "DSF320"
     tokens.write_bytes(whole_tokens)
     index.write_bytes(b"X" + whole_index[1:])
-    assert code_of(load) == "T021"
+    assert code_of(load) == "DSF321"
     index.write_bytes(whole_index[:-1])
-    assert code_of(load) == "T022"
+    assert code_of(load) == "DSF322"
     index.unlink()
-    assert code_of(load) == "T020"
+    assert code_of(load) == "DSF320"
 
 
 def test_a_token_outside_the_vocabulary_is_named_with_its_place(make_corpus):
     corpus = IndexedCorpus(make_corpus([[0, 1, 2, 3, 77, 5, 6, 7, 8]]), seq_len=8, seed=0, vocab=64)
     with pytest.raises(DsforgeError, match="token 4 is 77, the model's vocabulary has 64") as caught:
         corpus.sample(0)
-    assert caught.value.code == "T025"
+    assert caught.value.code == "DSF325"
 
 
 def test_the_reader_needs_no_engine():

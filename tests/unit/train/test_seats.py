@@ -48,7 +48,7 @@ def test_a_rank_that_differs_is_named(make_plan, change, word):
     joined[3] = replace(joined[3], **change)
     with pytest.raises(DsforgeError, match=word) as caught:
         check_seats(joined, plan)
-    assert (caught.value.code, caught.value.exit_code, caught.value.place.rank) == ("T011", 4, 3)
+    assert (caught.value.code, caught.value.exit_code, caught.value.place.rank) == ("DSF311", 4, 3)
 
 
 def test_two_ranks_on_one_gpu_are_named(make_plan):
