@@ -18,7 +18,7 @@ def largest_difference(dumped: Path, reference: Path) -> float:
     ours, theirs = gather(dumped), load_file(reference)
     if set(ours) != set(theirs):
         missing = ", ".join(sorted(set(ours) ^ set(theirs))[:5])
-        raise DsforgeError("DSF333", f"the layout and the reference hold different parameters: {missing}")
+        raise DsforgeError("DSF342", f"the layout and the reference hold different parameters: {missing}")
     return max(float((ours[name].double() - theirs[name].double()).abs().max()) for name in ours)
 
 
