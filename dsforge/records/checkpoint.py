@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ def read_manifest(folder: Path) -> CheckpointManifest | None:
             ParameterEntry(**{**p, "shape": tuple(p["shape"])}) for p in data["parameters"]
         )
         manifest = CheckpointManifest(**data)
-        sizes = {name: os.stat(folder / name).st_size for name in manifest.files}
+        sizes = {name: (folder / name).stat().st_size for name in manifest.files}
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return manifest if sizes == manifest.files else None

@@ -18,7 +18,8 @@ STEPS = 20
 
 RECIPE = """\
 version: 1
-model: {{arch: {arch}, layers: 4, hidden: 64, heads: 4, kv_heads: {kv_heads}, ffn_hidden: 192, vocab: 509, tied: {tied}}}
+model:
+  {{arch: {arch}, layers: 4, hidden: 64, heads: 4, kv_heads: {kv_heads}, ffn_hidden: 192, vocab: 509, tied: {tied}}}
 cluster: {{gpus_per_node: {ranks}, gpu: cpu}}
 parallel: {{tp: {tp}, pp: {pp}, dp: {dp}, zero: {zero}}}
 batch: {{global: 16, micro: 2, seq_len: 64}}
@@ -73,7 +74,7 @@ def assert_same(code: int, result: dict[str, Any], **layout: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tp", "pp", "dp"), [(1, 1, 2), (2, 1, 1), (1, 2, 1), (2, 2, 1)], ids=lambda degree: str(degree)
+    ("tp", "pp", "dp"), [(1, 1, 2), (2, 1, 1), (1, 2, 1), (2, 2, 1)], ids=str
 )
 def test_small_layouts_equal_the_reference(tmp_path, tp, pp, dp):
     code, result = verify(tmp_path, tp=tp, pp=pp, dp=dp)
