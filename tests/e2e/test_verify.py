@@ -19,7 +19,8 @@ STEPS = 20
 RECIPE = """\
 version: 1
 model:
-  {{arch: {arch}, layers: 4, hidden: 64, heads: 4, kv_heads: {kv_heads}, ffn_hidden: 192, vocab: 509, tied: {tied}}}
+  {{arch: {arch}, layers: 4, hidden: 64, heads: 4, kv_heads: {kv_heads}, ffn_hidden: 192,
+   vocab: 509, tied: {tied}}}
 cluster: {{gpus_per_node: {ranks}, gpu: cpu}}
 parallel: {{tp: {tp}, pp: {pp}, dp: {dp}, zero: {zero}}}
 batch: {{global: 16, micro: 2, seq_len: 64}}
