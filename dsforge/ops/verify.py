@@ -23,7 +23,7 @@ from dsforge.recipe.load import LoadedRecipe
 from dsforge.recipe.sections import OptimizerSection
 from dsforge.records import environment
 
-TOLERANCE = {"fp32": 1e-5, "bf16": 2e-2}
+TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3}
 """Largest loss difference allowed (nats a token). bf16 rounds sums in another order in every layout."""
 _LEAST_FALL = 1.0
 _LEAST_CLIPPED = 0.8

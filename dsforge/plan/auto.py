@@ -95,9 +95,13 @@ def _zero(recipe: Recipe, hardware: Hardware, out: Resolved) -> None:
         return
     if out.dp is None or not out.parameters_of_stage:
         return
-    if out.dp == 1:
+    if out.dp == 1 and recipe.train.precision == "fp32":
         out.zero = 0
         out.decide("parallel.zero", 0, "one replica: there is nothing to share states with")
+        return
+    if out.dp == 1:
+        out.zero = 1
+        out.decide("parallel.zero", 1, "one replica; in 16 bits DeepSpeed's ZeRO-0 trains wrongly (DSF122)")
         return
     room = hardware.memory_bytes
     for stage in (1, 2, 3):

@@ -30,6 +30,8 @@ class CheckpointManifest:
     trainer: str
     layout: dict[str, int]
     plan_sha256: str
+    data: dict[str, str | int]
+    """What fixes the order of samples: seed, sequence length, corpus."""
     files: dict[str, int]
     parameters: tuple[ParameterEntry, ...]
     schema_version: int = SCHEMA_VERSION

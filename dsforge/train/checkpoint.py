@@ -6,9 +6,12 @@ renames the folder. What dies half-way keeps the temporary name and is swept by 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +37,7 @@ from dsforge.train.context import RankContext
 from dsforge.train.parameters import model_parameters
 
 TAG = "state"
+LOCK_NAME = ".in-use"
 _TEMPORARY = ".tmp-"
 
 
@@ -44,6 +48,12 @@ def layout_facts(plan: Plan) -> dict[str, int]:
     facts["bf16"] = int(plan.train.precision == "bf16")
     facts |= {f"layers_of_stage_{stage.stage}": stage.layers for stage in layout.stages}
     return facts
+
+
+def data_facts(plan: Plan) -> dict[str, str | int]:
+    """Return what must be equal for the next sample ids to mean the next samples."""
+    source = plan.data.prefix or f"built-in corpus, vocabulary {plan.data.builtin_vocab}"
+    return {"corpus": source, "seed": plan.train.seed, "seq_len": plan.batch.seq_len}
 
 
 def parameter_entries(plan: Plan) -> tuple[ParameterEntry, ...]:
@@ -78,6 +88,11 @@ def check_fits(manifest: CheckpointManifest, plan: Plan, folder: Path) -> None:
             f"which is not {plan.batch.global_size} a step"
         )
         raise DsforgeError("DSF332", message, place, "keep batch.global: samples would repeat or be left out")
+    for fact, value in data_facts(plan).items():
+        if manifest.data.get(fact) != value:
+            message = f"{fact} was {manifest.data.get(fact)!r}, the plan says {value!r}"
+            hint = "keep it: another order of samples would repeat some and leave others out"
+            raise DsforgeError("DSF332", f"the checkpoint has consumed other samples: {message}", place, hint)
     saved = {entry.name: entry for entry in manifest.parameters}
     for entry in parameter_entries(plan):
         if saved.get(entry.name) != entry:
@@ -87,6 +102,21 @@ def check_fits(manifest: CheckpointManifest, plan: Plan, folder: Path) -> None:
 
 def find(context: RankContext) -> tuple[Path, CheckpointManifest] | None:
     """Return the whole checkpoint that the plan resumes from; DsforgeError if the named one is not whole."""
+    choice = _chosen(context)
+    start = choice[1].step if choice else 0
+    newer = [step for step, _ in whole_checkpoints(context.checkpoint_dir) if step > start]
+    if newer:
+        raise DsforgeError(
+            "DSF335",
+            f"holds a checkpoint of step {newer[-1]}, and this run starts after step {start}",
+            Place(file=str(context.checkpoint_dir)),
+            "move the newer checkpoints away or name another checkpoint.dir: two runs would be mixed",
+            ExitCode.BEFORE_FIRST_STEP,
+        )
+    return choice
+
+
+def _chosen(context: RankContext) -> tuple[Path, CheckpointManifest] | None:
     resume = context.plan.checkpoint.resume
     if resume == "never":
         return None
@@ -121,6 +151,28 @@ def find(context: RankContext) -> tuple[Path, CheckpointManifest] | None:
 def _newest(root: Path) -> Path | None:
     whole = whole_checkpoints(root)
     return whole[-1][1] if whole else None
+
+
+@contextmanager
+def claimed(context: RankContext) -> Iterator[None]:
+    """Hold the checkpoint folder for this run; DsforgeError if another run of any host holds it.
+
+    Two runs that save into one folder would remove each other's files and resume from each other.
+    """
+    folder = context.checkpoint_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK_NAME).open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DsforgeError(
+                "DSF336",
+                "another run saves its checkpoints here",
+                Place(file=str(folder)),
+                "wait for it, stop it, or name another checkpoint.dir",
+                ExitCode.BEFORE_FIRST_STEP,
+            ) from None
+        yield
 
 
 def agree(context: RankContext) -> tuple[Path, int] | None:
@@ -198,6 +250,7 @@ def _finish(temporary: Path, final: Path, plan: Plan, step: int, files: dict[str
         consumed_samples=step * plan.batch.global_size,
         trainer=plan.trainer,
         layout=layout_facts(plan),
+        data=data_facts(plan),
         plan_sha256=sha256_value(plan.to_json_value()),
         files=files,
         parameters=parameter_entries(plan),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -46,9 +47,10 @@ def train(context: RankContext) -> None:
     parts = fused.found(device) | {"optimizer": engine.optimizer_name}
     recorder.event("built", "model and optimizer are ready", fused=parts)
 
-    first_step = resume(context, engine, recorder)
-    batches = to_device(load(context, corpus, where, first_step), device)
-    run(context, engine, recorder, batches, first_step)
+    with checkpoint.claimed(context) if context.rank == 0 else nullcontext():
+        first_step = resume(context, engine, recorder)
+        batches = to_device(load(context, corpus, where, first_step), device)
+        run(context, engine, recorder, batches, first_step)
     if context.dump_dir is not None:
         specs = {spec.name: spec for spec in model_parameters(plan.model)}
         dump(engine.parameters, specs, where, context.dump_dir)

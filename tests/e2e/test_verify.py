@@ -74,9 +74,7 @@ def assert_same(code: int, result: dict[str, Any], **layout: Any) -> None:
     assert {key: result["layout"][key] for key in layout} == layout
 
 
-@pytest.mark.parametrize(
-    ("tp", "pp", "dp"), [(1, 1, 2), (2, 1, 1), (1, 2, 1), (2, 2, 1)], ids=str
-)
+@pytest.mark.parametrize(("tp", "pp", "dp"), [(1, 1, 2), (2, 1, 1), (1, 2, 1), (2, 2, 1)], ids=str)
 def test_small_layouts_equal_the_reference(tmp_path, tp, pp, dp):
     code, result = verify(tmp_path, tp=tp, pp=pp, dp=dp)
     assert_same(code, result, tp=tp, pp=pp, dp=dp)

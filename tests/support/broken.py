@@ -70,6 +70,12 @@ BROKEN = (
     _one("DSF114", "lr: 3.0e-3", "lr: 3.0e-3, min_lr: 4.0e-3", "min_lr", "optimizer.min_lr=0.003"),
     _one("DSF120", "zero: 1", "zero: 2", "zero: 2", "parallel.zero=1"),
     _one("DSF120", "zero: 1", "zero: 3", "zero: 3", "parallel.zero=1"),
+    Broken(
+        "DSF122",
+        ((_PARALLEL, "{tp: 4, pp: 1, dp: 2, zero: 0}"), ("kv_heads: 2", "kv_heads: 4"), ("fp32", "bf16")),
+        "zero: 0",
+        "parallel.zero=1",
+    ),
     _one("DSF121", "zero: 1", "zero: 0", "zero: 0", "parallel.zero=1"),
     Broken(
         "DSF130",

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ def manifest(plan, step, files):
         consumed_samples=step * plan.batch.global_size,
         trainer="forge",
         layout=checkpoint.layout_facts(plan),
+        data=checkpoint.data_facts(plan),
         plan_sha256="0" * 64,
         files=files,
         parameters=checkpoint.parameter_entries(plan),
@@ -87,6 +89,8 @@ def test_an_equal_plan_fits(tmp_path, make_plan):
         ({"layout__zero": 3}, "DSF331", "zero was 0, the plan says 3"),
         ({"train__precision": "bf16"}, "DSF331", "bf16 was 0, the plan says 1"),
         ({"batch__global_size": 8}, "DSF332", "12 samples in 3 steps"),
+        ({"train__seed": 99}, "DSF332", "seed was 7, the plan says 99"),
+        ({"batch__seq_len": 4}, "DSF332", "seq_len was"),
         ({"model__ffn_hidden": 32}, "DSF333", "linear_fc1"),
     ],
 )
@@ -102,3 +106,33 @@ def test_a_checkpoint_of_other_stages_does_not_fit(tmp_path, make_plan):
     layout = {**saved.layout, "layers_of_stage_0": 1, "layers_of_stage_1": 1}
     with pytest.raises(DsforgeError, match="layers_of_stage_0 was 1, the plan says 2"):
         checkpoint.check_fits(replace(saved, layout=layout), plan, tmp_path)
+
+
+def context_of(plan, root):
+    return SimpleNamespace(plan=plan, checkpoint_dir=root, root=root.parent, rank=0)
+
+
+def test_a_run_that_starts_behind_a_checkpoint_of_its_folder_is_refused(tmp_path, make_plan):
+    root = tmp_path / "kept"
+    plan = make_plan(checkpoint__resume="never")
+    assert checkpoint.find(context_of(plan, root)) is None
+    write_whole(root, plan, 2)
+    write_whole(root, plan, 4)
+    with pytest.raises(DsforgeError, match="step 4, and this run starts after step 0") as caught:
+        checkpoint.find(context_of(plan, root))
+    assert caught.value.code == "DSF335"
+    back = make_plan(checkpoint__resume="kept/step-00000002")
+    with pytest.raises(DsforgeError, match="step 4, and this run starts after step 2"):
+        checkpoint.find(context_of(back, root))
+    folder, found = checkpoint.find(context_of(make_plan(checkpoint__resume="auto"), root))
+    assert (folder.name, found.step) == ("step-00000004", 4)
+
+
+def test_a_checkpoint_folder_serves_one_run_at_a_time(tmp_path, make_plan):
+    context = context_of(make_plan(), tmp_path / "kept")
+    with checkpoint.claimed(context):
+        with pytest.raises(DsforgeError, match="another run") as caught, checkpoint.claimed(context):
+            pytest.fail("claimed twice")
+        assert caught.value.code == "DSF336"
+    with checkpoint.claimed(context):
+        pass
