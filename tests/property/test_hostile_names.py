@@ -67,7 +67,7 @@ def _run(folder: Path, changes: dict[str, Any], cwd: Path | None = None) -> tupl
         "DSFORGE_DEEPSPEED": str(dump),
         "DSFORGE_CORPUS": "corpus",
         "DSFORGE_ROOT": str(folder),
-        "CDPATH": str(folder.parent),
+        "CDPATH": str(folder),  # with it `cd` of a relative folder prints where it went
     }
     script = bundle.relative_to(folder) / "launch.sh" if cwd is None else bundle / "launch.sh"
     done = subprocess.run(

@@ -127,7 +127,8 @@ def test_a_key_that_nobody_reads_would_be_seen():
 
 
 def test_values_are_the_recipes():
-    config = deepspeed_config(plan_of({"optimizer": {"betas": [0.8, 0.9], "eps": 1e-6, "weight_decay": 0.0}}))
+    optimizer = {"betas": [0.8, 0.9], "eps": 1e-6, "weight_decay": 0.0, "grad_clip": 0.3}
+    config = deepspeed_config(plan_of({"optimizer": optimizer}))
     assert config["optimizer"]["params"] == {
         "lr": 3e-4,
         "betas": [0.8, 0.9],
@@ -136,6 +137,8 @@ def test_values_are_the_recipes():
         "torch_adam": True,
     }
     assert (config["train_batch_size"], config["gradient_accumulation_steps"]) == (32, 8)
+    assert config["gradient_clipping"] == 0.3
+    assert config["zero_optimization"] == {"stage": 1}
     assert "bf16" not in config
     assert deepspeed_config(plan_of({"train": {"precision": "bf16"}}))["bf16"] == {"enabled": True}
 
