@@ -164,12 +164,14 @@ def _start(*words: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([*DSFORGE, *words], env=environ, check=False, **options)
 
 
-def test_a_reader_that_leaves_is_no_fault_and_hides_none(tmp_path: Path):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_is_no_fault_and_hides_none(unbuffered: str, tmp_path: Path):
     refused = str(write(tmp_path, SMALL.replace("zero: 1", "zero: 3")))
     for words, code in ((["schema"], 0), (["validate", refused], 1)):
         reading, writing = os.pipe()
         os.close(reading)
-        done = _start(*words, stdout=writing, stderr=subprocess.PIPE)
+        environ = {"PYTHONUNBUFFERED": unbuffered}
+        done = _start(*words, stdout=writing, stderr=subprocess.PIPE, env=environ)
         os.close(writing)
         assert done.returncode == code
         assert b"Broken pipe" not in done.stderr
