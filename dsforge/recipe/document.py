@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.recipe.guard import MAX_DEPTH, MAX_NODES, look_over, strict_yaml
+from dsforge.recipe.origins import DEFAULT, Origin
 
 KeyPath = tuple[str | int, ...]
 _MAX_BYTES = 1 << 20
@@ -21,10 +23,11 @@ _MAX_INTEGER_BITS = 1024
 
 @dataclass(slots=True)
 class Document:
-    """Plain data and, for each key path, where its key stands."""
+    """Plain data and, for each key path, where its key stands and which layer set it."""
 
     data: dict[str, Any]
     places: dict[KeyPath, Place] = field(default_factory=dict)
+    origins: dict[KeyPath, Origin] = field(default_factory=dict)
 
     def place(self, path: KeyPath) -> Place:
         """Return the place of the nearest enclosing key that has one."""
@@ -32,6 +35,19 @@ class Document:
             if path[:length] in self.places:
                 return self.places[path[:length]]
         return Place()
+
+    def origin(self, path: KeyPath) -> Origin:
+        """Return which layer set a value; the default when the data does not hold it."""
+        node: Any = self.data
+        for key in path:
+            try:
+                node = node[key]
+            except (LookupError, TypeError):
+                return DEFAULT
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.origins:
+                return self.origins[path[:length]]
+        return DEFAULT
 
 
 def read_text(path: Path) -> str:
@@ -85,7 +101,7 @@ def _read(text: str, file: str) -> tuple[Any, dict[KeyPath, Place]]:
     except DsforgeError:
         raise
     except MarkedYAMLError as error:
-        raise _marked(error, file) from None
+        raise _marked(error, text, file) from None
     except RecursionError:
         raise DsforgeError("DSF002", "nested too deeply", Place(file=file), "flatten the recipe") from None
     except (YAMLError, ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
@@ -102,7 +118,7 @@ def _place_of_character(text: str, position: int | None, file: str) -> Place:
     return Place(file, before.count("\n") + 1, position - before.rfind("\n"))
 
 
-def _marked(error: MarkedYAMLError, file: str) -> DsforgeError:
+def _marked(error: MarkedYAMLError, text: str, file: str) -> DsforgeError:
     mark = error.problem_mark or error.context_mark
     place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
     if type(error).__name__ == "DuplicateKeyError":
@@ -110,7 +126,13 @@ def _marked(error: MarkedYAMLError, file: str) -> DsforgeError:
         key = words[1] if len(words) > 1 else "a key"
         return DsforgeError("DSF003", f"key `{key}` stands twice", place, "keep one of the two")
     problem = " ".join(filter(None, [error.context, error.problem]))
-    return DsforgeError("DSF002", f"not valid YAML: {problem}", place, "correct the YAML syntax")
+    hint = "correct the YAML syntax"
+    if mark is not None and _BARE_REFERENCE.search("".join(text.splitlines()[mark.line : mark.line + 1])):
+        hint = 'inside braces a reference takes quotes: "${NAME:default}"'
+    return DsforgeError("DSF002", f"not valid YAML: {problem}", place, hint)
+
+
+_BARE_REFERENCE = re.compile(r"\{[^'\"]*\$\{")
 
 
 class _Walker:

@@ -1,4 +1,4 @@
-"""Loads a recipe: file, then profile, then `key=value` arguments, each fault with its place."""
+"""Loads a recipe: extended files, file, profile, environment, arguments; each fault with its place."""
 
 from __future__ import annotations
 
@@ -11,47 +11,83 @@ from typing import Any
 from pydantic import ValidationError
 
 from dsforge.base.errors import DsforgeError, Finding, Place, Severity
-from dsforge.recipe.document import Document, KeyPath, parse, parse_value, read_text
+from dsforge.recipe.document import Document, KeyPath, parse_value, read_text
+from dsforge.recipe.environment import apply_environment
+from dsforge.recipe.extends import read_chain
 from dsforge.recipe.faults import explain
+from dsforge.recipe.layers import lay_over, mark, merge, part, put
 from dsforge.recipe.model import Recipe
+from dsforge.recipe.origins import Layer, Origin
+from dsforge.recipe.variables import interpolate
+
+__all__ = ["LoadedRecipe", "apply_override", "check", "load_recipe", "merge"]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRecipe:
-    """A checked recipe, its text, and where each value came from."""
+    """A checked recipe, its text, where each value came from, and what was chosen besides the file."""
 
     recipe: Recipe
     path: Path
     text: str
     document: Document
+    profile: str | None = None
+    changes: tuple[str, ...] = ()
 
     def place(self, dotted: str | None) -> Place:
         """Return where a dotted key stands, or the nearest key around it."""
-        path: KeyPath = tuple(dotted.split(".")) if dotted else ()
-        return self.document.place(path)
+        return self.document.place(_key_path(dotted))
+
+    def origin(self, dotted: str) -> Origin:
+        """Return which layer set a dotted key."""
+        return self.document.origin(_key_path(dotted))
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> LoadedRecipe:
-    """Read, merge and check a recipe; DsforgeError with every fault and its place."""
-    text = read_text(path)
-    document = parse(text, str(path))
-    document.data.setdefault("name", path.stem.strip() or "recipe")
+def _key_path(dotted: str | None) -> KeyPath:
+    return tuple(dotted.split(".")) if dotted else ()
+
+
+def load_recipe(
+    path: Path,
+    overrides: Sequence[str] = (),
+    profile: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    text: str | None = None,
+) -> LoadedRecipe:
+    """Read, merge and check a recipe; DsforgeError with every fault and its place.
+
+    Without `environ` nothing ambient enters: references take their defaults. `text` stands in for the
+    file's, to judge an edit before it is written.
+    """
+    text = read_text(path) if text is None else text
+    written = read_chain(path, text, environ)
+    if "name" not in written.data:
+        written.data["name"] = path.stem.strip() or "recipe"
+        written.origins["name",] = Origin(Layer.DEFAULT, "the file's name")
+    document = copy.deepcopy(written)
     if profile is not None:
-        _apply_profile(document, profile, path)
+        _apply_profile(document, profile, path, environ)
+    if environ is not None:
+        apply_environment(document, environ)
     for argument in overrides:
         apply_override(document, argument)
     recipe = check(document)
     for name in sorted(recipe.profiles):
         if name != profile:
-            check(_with_profile(parse(text, str(path)), name, path))
-    return LoadedRecipe(recipe, path, text, document)
+            _check_profile(copy.deepcopy(written), name, path, environ)
+    return LoadedRecipe(recipe, path, text, document, profile, tuple(overrides))
 
 
-def _with_profile(document: Document, name: str, path: Path) -> Document:
+def _check_profile(document: Document, name: str, path: Path, environ: Mapping[str, str] | None) -> None:
     """A fault in a profile is told now, not on the day the profile is first used."""
-    document.data.setdefault("name", path.stem.strip() or "recipe")
-    _apply_profile(document, name, path)
-    return document
+    try:
+        _apply_profile(document, name, path, environ)
+    except DsforgeError as fault:
+        if fault.code != "DSF005":
+            raise
+        return  # its variables are only needed where it is chosen
+    check(document)
 
 
 def check(document: Document) -> Recipe:
@@ -81,58 +117,37 @@ def _findings(error: ValidationError, document: Document) -> list[Finding]:
     return sorted(findings, key=lambda finding: finding.code != "DSF011")
 
 
-def merge(base: dict[str, Any], change: Mapping[str, Any]) -> None:
-    """Lay a change over a tree in place: mappings merge, anything else replaces."""
-    for key, value in change.items():
-        if isinstance(value, Mapping) and isinstance(base.get(key), dict):
-            merge(base[key], value)
-        else:
-            base[key] = copy.deepcopy(value)
-
-
-def _apply_profile(document: Document, name: str, path: Path) -> None:
+def _apply_profile(document: Document, name: str, path: Path, environ: Mapping[str, str] | None) -> None:
     profiles = document.data.get("profiles")
     known = sorted(profiles) if isinstance(profiles, dict) else []
     if name not in known or not isinstance(profiles, dict) or not isinstance(profiles[name], dict):
         listed = ", ".join(known) or "none"
         place = document.place(("profiles",)) if known else Place(file=str(path))
         raise DsforgeError("DSF020", f"no profile `{name}`", place, f"profiles of this recipe: {listed}")
-    change = profiles[name]
-    if "profiles" in change:
-        place = document.place(("profiles", name, "profiles"))
-        raise DsforgeError("DSF020", "a profile cannot hold profiles", place, "move it to the top level")
-    prefix: KeyPath = ("profiles", name)
-    for source, place in list(document.places.items()):
-        if source[:2] == prefix and len(source) > 2:
-            document.places[source[2:]] = place
-    merge(document.data, change)
+    for key, fault, hint in (
+        ("profiles", "a profile cannot hold profiles", "move it to the top level"),
+        ("extends", "a profile cannot extend a file", "extend it at the top level"),
+    ):
+        if key in profiles[name]:
+            raise DsforgeError("DSF020", fault, document.place(("profiles", name, key)), hint)
+    interpolate(document, environ, under=("profiles", name))
+    change = part(document, ("profiles", name))
+    mark(change, Layer.PROFILE, name)
+    lay_over(document, change)
 
 
 def apply_override(document: Document, argument: str) -> None:
     """Set one `key.path=value` on the document; DsforgeError DSF021 when it is not of that form."""
-    origin = f"argument `{argument}`"
+    place = Place(file=f"argument `{argument}`")
     key, equals, raw = argument.partition("=")
     path: KeyPath = tuple(key.split("."))
     if not equals or not all(path):
-        raise DsforgeError("DSF021", "is not key.path=value", Place(file=origin), "for example batch.micro=4")
-    if path[0] == "profiles":
-        raise DsforgeError(
-            "DSF021", "profiles are chosen with --profile", Place(file=origin), "--profile NAME"
-        )
-    value = parse_value(raw, origin)
-    tree = document.data
-    for depth, part in enumerate(path[:-1]):
-        inner = tree.setdefault(str(part), {})
-        if not isinstance(inner, dict):
-            at = ".".join(str(p) for p in path[: depth + 1])
-            raise DsforgeError(
-                "DSF021",
-                f"`{at}` is a value, not a section, so `{key}` cannot be set",
-                Place(file=origin),
-                f"set {at} itself",
-            )
-        tree = inner
-    tree[str(path[-1])] = value
-    for stale in [p for p in document.places if p[: len(path)] == path]:
-        del document.places[stale]
-    document.places[path] = Place(file=origin)
+        raise DsforgeError("DSF021", "is not key.path=value", place, "for example batch.micro=4")
+    for word, fault, hint in (
+        ("profiles", "profiles are chosen with --profile", "--profile NAME"),
+        ("extends", "a recipe says in its file what it extends", "write `extends:` into the file"),
+    ):
+        if path[0] == word:
+            raise DsforgeError("DSF021", fault, place, hint)
+    value = parse_value(raw, str(place))
+    put(document, path, value, place, Origin(Layer.ARGUMENT, argument))

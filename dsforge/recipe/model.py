@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag
 
-from dsforge.recipe.quantities import Name, NotBoolean
+from dsforge.recipe.quantities import Name, NotBoolean, PathText
 from dsforge.recipe.sections import (
     BatchSection,
     CheckpointSection,
@@ -34,6 +34,9 @@ class Recipe(Section):
     """One training job. Only version, model, cluster and batch are required."""
 
     version: Annotated[Literal[1], NotBoolean] = Field(description="Version of the recipe format.")
+    extends: PathText | None = Field(
+        default=None, description="A recipe that this one lies over, relative to this file."
+    )
     name: Name = Field(default="recipe", description="Name of the job; default: the file's name.")
     model: Annotated[
         Annotated[ShapeSection, Tag("shape")] | Annotated[Name, Tag("preset")], Discriminator(_model_form)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -100,3 +100,20 @@ def nearest(path: KeyPath) -> str | None:
         return elsewhere[close[0]]
     close = difflib.get_close_matches(folded, list(_SYNONYMS), n=1, cutoff=0.8)
     return _SYNONYMS[close[0]] if close else None
+
+
+def is_free_mapping(path: KeyPath) -> bool:
+    """Return whether a key holds a mapping whose keys the user chooses, such as `launch.env`."""
+    section = _section_at(path[:-1])
+    return section is not None and get_origin(keys_of(section).get(str(path[-1]))) is dict
+
+
+def is_key(path: KeyPath) -> bool:
+    """Return whether a key path is one of the recipe's."""
+    for depth, key in enumerate(path):
+        if depth and is_free_mapping(path[:depth]):
+            return depth == len(path) - 1
+        section = _section_at(path[:depth])
+        if section is None or str(key) not in keys_of(section):
+            return False
+    return bool(path)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from dsforge.base.errors import Severity
+from dsforge.recipe.variables import SECRET_NAME
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
-
-_SECRET = re.compile(
-    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|CREDENTIALS?)(_|$)", re.IGNORECASE
-)
 
 
 def _check(facts: Facts) -> Iterator[Found]:
     for name in facts.recipe.launch.env:
-        if _SECRET.search(name):
+        if SECRET_NAME.search(name):
             yield Found(
                 f"launch.env.{name} looks like a secret and would be written to files",
                 f"launch.env.{name}",

@@ -64,7 +64,9 @@ def test_quantities_take_units(tmp_path: Path):
         ("steps: 30", "steps: 30, seq_len: 3", "DSF011", 7, 20, "train.seq_len", "`batch.seq_len`"),
         ("version: 1", "version: 1\nxyzzy: 1", "DSF011", 2, 1, "xyzzy", "`dsforge schema` lists"),
         # Wrong types and values.
-        ("version: 1", "version: 2", "DSF010", 1, 1, "`version` is `2`", "one of 1"),
+        ("version: 1", "version: 2", "DSF006", 1, 1, "has version 2, this build reads version 1", "upgrade"),
+        ("version: 1", "version: 0", "DSF006", 1, 1, "has version 0", "write `version: 1`"),
+        ("version: 1", "version: one", "DSF010", 1, 1, "`version` is `'one'`", "one of 1"),
         ("tp: 2", "tp: '2'", "DSF010", 5, 12, "`parallel.tp` is `'2'`", "valid integer"),
         ("tp: 2", "tp: true", "DSF010", 5, 12, "`parallel.tp` is `True`", "valid integer"),
         ("zero: 1", "zero: true", "DSF010", 5, 33, "`parallel.zero`", "correct"),
