@@ -29,11 +29,13 @@ def read_chain(path: Path, text: str, environ: Mapping[str, str] | None) -> Docu
 def _read(path: Path, text: str, environ: Mapping[str, str] | None, trail: tuple[Path, ...]) -> Document:
     document = parse(text, str(path))
     mark(document, Layer.EXTENDS if trail else Layer.RECIPE)
-    check_version(document, required=bool(trail) or "extends" in document.data)
+    check_version(document, required=bool(trail) or document.data.get("extends") is not None)
     interpolate(document, environ, skip=frozenset({"profiles"}))
     if "extends" not in document.data:
         return document
     named = document.data.pop("extends")
+    if named is None:
+        return document
     place = document.place(("extends",))
     trail = (*trail, path)
     parent = _parent(named, place, trail)

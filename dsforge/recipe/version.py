@@ -1,10 +1,10 @@
-"""Versions of the recipe format: which one this build reads, and the way from an older one."""
+"""Versions of the recipe format: which one this build reads."""
 
 from __future__ import annotations
 
 from typing import get_args
 
-from dsforge.base.errors import DsforgeError
+from dsforge.base.errors import DsforgeError, Place
 from dsforge.recipe.document import Document
 from dsforge.recipe.model import Recipe
 
@@ -21,11 +21,18 @@ def check_version(document: Document, *, required: bool = False) -> None:
     if required and "version" not in document.data:
         raise DsforgeError("DSF010", "required key `version` is missing", place, "add `version`")
     version = document.data.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version == NEWEST:
-        return  # what is no whole number is told with the other faults of the file
-    message = f"this recipe has version {version}, this build reads version {NEWEST}"
-    if version > NEWEST:
-        raise DsforgeError("DSF006", message, place, "upgrade dsforge")
-    if version < 1:
-        raise DsforgeError("DSF006", message, place, f"write `version: {NEWEST}`")
-    raise DsforgeError("DSF006", message, place, "`dsforge config migrate` rewrites it, comments kept")
+    if isinstance(version, int) and not isinstance(version, bool) and version != NEWEST:
+        raise refuse_version(version, NEWEST, place)
+    # what is no whole number is told with the other faults of the file
+
+
+def refuse_version(version: int, newest: int, place: Place) -> DsforgeError:
+    """Return the error for a version that cannot be read as it is."""
+    if version > newest:
+        hint = "upgrade dsforge"
+    elif version < 1:
+        hint = f"write `version: {newest}`"
+    else:
+        hint = "`dsforge config migrate` rewrites it, comments kept"
+    message = f"this recipe has version {version}, this build reads version {newest}"
+    return DsforgeError("DSF006", message, place, hint)
