@@ -23,21 +23,34 @@ def init(
     gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of one host.")] = 8,
     gpu: Annotated[str, typer.Option(help="The GPU, or cpu.")] = "a100-sxm-80gb",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write. Default: stdout.")] = None,
+    schema: Annotated[
+        str,
+        typer.Option(help="Where an editor finds the schema: a path from the recipe's folder, or a URL."),
+    ] = "recipe.schema.json",
 ) -> None:
-    """Write a recipe that fits the model onto the GPUs: the smallest TP x PP whose states fit."""
+    """Write a recipe that fits the model onto the GPUs: the smallest TP x PP whose states fit.
+
+    With --out, the schema that editors check it by is written where --schema says, unless it is there.
+    """
     from dsforge.base.files import write_atomically
     from dsforge.ops.starter import starter_recipe
+    from dsforge.recipe.schema import schema_text
 
-    text = starter_recipe(model, gpus, gpus_per_node, gpu)
+    text = starter_recipe(model, gpus, gpus_per_node, gpu, schema)
     if out is None:
         output.data(text)
         return
     if out.exists():
         raise DsforgeError("DSF061", f"{out} exists", hint="name another file, or remove it")
+    written = [out]
     try:
         write_atomically(out, text)
+        beside = out.parent / schema
+        if "://" not in schema and not beside.exists():
+            write_atomically(beside, schema_text())
+            written.append(beside)
     except OSError as error:
         raise DsforgeError(
             "DSF062", f"cannot write {out}: {error.strerror}", exit_code=ExitCode.ENVIRONMENT
         ) from None
-    output.note(f"wrote {out}; next: dsforge plan {out}")
+    output.note(f"wrote {' and '.join(map(str, written))}; next: dsforge plan {out}")

@@ -16,7 +16,9 @@ from dsforge.cli.options import (
     ProfileOption,
     RecipeArgument,
     RunsOption,
+    SetOption,
     load,
+    load_sealed,
     runs_root,
 )
 
@@ -43,10 +45,17 @@ def start_options(runs: Path | None, allow: list[str] | None = None) -> StartOpt
 def launch(
     recipe: RecipeArgument,
     changes: ChangesArgument = None,
+    set_: SetOption = None,
     profile: ProfileOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "--dryrun", help="Print what would run; touch nothing.")
     ] = False,
+    locked: Annotated[
+        bool, typer.Option("--locked", help="Refuse unless everything is as RECIPE's .lock file says.")
+    ] = False,
+    lock: Annotated[
+        Path | None, typer.Option("--lock", metavar="FILE", help="As --locked, with a lock of another name.")
+    ] = None,
     runs: RunsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -55,7 +64,13 @@ def launch(
     from dsforge.ops.start import describe, start
     from dsforge.plan.resolve import make_plan
 
-    loaded = load(recipe, changes, profile, json=json)
+    wants_lock = locked or lock is not None
+    loaded = (load_sealed if wants_lock else load)(recipe, changes, set_, profile, json=json)
+    if wants_lock:
+        from dsforge.ops.lock import default_lock_path, enforce, make_lock, read_lock
+
+        path = lock or default_lock_path(recipe)
+        enforce(read_lock(path), make_lock(loaded), path)
     options = start_options(runs)
     if dry_run:
         _print_description(describe(loaded, options), json=json)

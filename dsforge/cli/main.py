@@ -14,10 +14,13 @@ from typer.exceptions import TyperException
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.cli import (
+    config,
     data,
+    diff,
     doctor,
     init,
     launch,
+    lock,
     output,
     plan,
     presets,
@@ -45,7 +48,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _panel, _modules in {
-    "Recipe": (init, validate, plan, render),
+    "Recipe": (init, validate, plan, diff, render, lock),
     "Run": (launch, smoke, verify),
     "Look up": (schema, presets, rule, doctor),
 }.items():
@@ -53,6 +56,7 @@ for _panel, _modules in {
         _module.register(app, _panel)
 app.add_typer(runs.app, name="runs", rich_help_panel="Run")
 app.add_typer(data.app, name="data", rich_help_panel="Recipe")
+app.add_typer(config.app, name="config", rich_help_panel="Recipe")
 
 
 def _version(wanted: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsforge.base.errors import DsforgeError, Place
 from dsforge.cli import output
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ RecipeArgument = Annotated[Path, typer.Argument(help="The recipe, a YAML file.",
 ChangesArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as batch.micro=4.", show_default=False),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A change, as behind the recipe; may be repeated."),
 ]
 ProfileOption = Annotated[str | None, typer.Option("--profile", help="A profile of the recipe.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -32,10 +37,45 @@ def runs_root(chosen: Path | None) -> Path:
     return chosen.absolute() if chosen else registry.runs_root(os.environ)
 
 
-def load(recipe: Path, changes: list[str] | None, profile: str | None, *, json: bool = False) -> LoadedRecipe:
-    """Load a recipe as a command was told to."""
+def load(
+    recipe: Path,
+    changes: list[str] | None,
+    set_: list[str] | None,
+    profile: str | None,
+    *,
+    json: bool = False,
+) -> LoadedRecipe:
+    """Load a recipe as a command was told to, with what the environment changes in it."""
     from dsforge.recipe.load import load_recipe
 
     if json:
         output.use_json()
-    return load_recipe(recipe, changes or (), profile)
+    return load_recipe(recipe, [*(changes or ()), *(set_ or ())], profile, environ=os.environ)
+
+
+def load_sealed(
+    recipe: Path,
+    changes: list[str] | None,
+    set_: list[str] | None,
+    profile: str | None,
+    *,
+    json: bool = False,
+) -> LoadedRecipe:
+    """Load a recipe for files that are kept: the same on every machine, whatever its environment.
+
+    DsforgeError DSF024 when the environment asks for changes, rather than to ignore them.
+    """
+    from dsforge.recipe.environment import change_variables
+    from dsforge.recipe.load import load_recipe
+
+    if json:
+        output.use_json()
+    asked = change_variables(os.environ)
+    if asked:
+        raise DsforgeError(
+            "DSF024",
+            "the environment would change the recipe, and this command depends on the recipe alone",
+            Place(file=f"environment variable `{asked[0]}`"),
+            "unset it, or give the change as an argument: key=value",
+        )
+    return load_recipe(recipe, [*(changes or ()), *(set_ or ())], profile)

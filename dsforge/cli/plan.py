@@ -10,7 +10,14 @@ from dsforge.base.errors import Finding, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.base.units import format_bytes, format_count
 from dsforge.cli import output
-from dsforge.cli.options import ChangesArgument, JsonOption, ProfileOption, RecipeArgument, load
+from dsforge.cli.options import (
+    ChangesArgument,
+    JsonOption,
+    ProfileOption,
+    RecipeArgument,
+    SetOption,
+    load,
+)
 
 if TYPE_CHECKING:
     from dsforge.plan.types import Plan
@@ -24,13 +31,14 @@ def register(app: typer.Typer, panel: str) -> None:
 def plan(
     recipe: RecipeArgument,
     changes: ChangesArgument = None,
+    set_: SetOption = None,
     profile: ProfileOption = None,
     json: JsonOption = False,
 ) -> None:
     """Resolve a recipe: degrees, batch, stages, parameters, model states. Exit 1 when a rule refuses it."""
     from dsforge.plan.resolve import make_plan
 
-    made = make_plan(load(recipe, changes, profile, json=json), refuse=False)
+    made = make_plan(load(recipe, changes, set_, profile, json=json), refuse=False)
     if json:
         output.data(_canonical(made))
     else:

@@ -9,7 +9,14 @@ import typer
 
 from dsforge.base.exits import ExitCode
 from dsforge.cli import output
-from dsforge.cli.options import ChangesArgument, JsonOption, ProfileOption, RecipeArgument, load
+from dsforge.cli.options import (
+    ChangesArgument,
+    JsonOption,
+    ProfileOption,
+    RecipeArgument,
+    SetOption,
+    load_sealed,
+)
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -20,6 +27,7 @@ def register(app: typer.Typer, panel: str) -> None:
 def render(
     recipe: RecipeArgument,
     changes: ChangesArgument = None,
+    set_: SetOption = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the files.")] = Path("bundle"),
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit 1 when the folder differs.")
@@ -30,7 +38,7 @@ def render(
     """Write DeepSpeed JSON, hostfile, environment, launch script and plan into a folder."""
     from dsforge.ops.bundles import bundle_of
 
-    made = bundle_of(load(recipe, changes, profile, json=json))
+    made = bundle_of(load_sealed(recipe, changes, set_, profile, json=json))
     drift = made.drift(out) if check else []
     if not check:
         made.write(out)

@@ -8,7 +8,15 @@ import typer
 
 from dsforge.cli import output
 from dsforge.cli.launch import start_options
-from dsforge.cli.options import ChangesArgument, JsonOption, ProfileOption, RecipeArgument, RunsOption, load
+from dsforge.cli.options import (
+    ChangesArgument,
+    JsonOption,
+    ProfileOption,
+    RecipeArgument,
+    RunsOption,
+    SetOption,
+    load,
+)
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -19,6 +27,7 @@ def register(app: typer.Typer, panel: str) -> None:
 def smoke(
     recipe: RecipeArgument,
     changes: ChangesArgument = None,
+    set_: SetOption = None,
     profile: ProfileOption = None,
     steps: Annotated[int, typer.Option(min=12, max=1000, help="Steps to train.")] = 20,
     max_ranks: Annotated[
@@ -32,7 +41,7 @@ def smoke(
     from dsforge.ops.machine_room import max_cpu_ranks
     from dsforge.ops.smoke import smoke as run_smoke
 
-    loaded = load(recipe, changes, profile, json=json)
+    loaded = load(recipe, changes, set_, profile, json=json)
     result = run_smoke(
         loaded, start_options(runs), Progress(steps), max_ranks=max_ranks or max_cpu_ranks(), steps=steps
     )

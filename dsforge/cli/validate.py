@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +12,7 @@ import typer
 from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.cli import output
-from dsforge.cli.options import JsonOption, ProfileOption, load
+from dsforge.cli.options import JsonOption, ProfileOption, SetOption
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -23,7 +25,11 @@ def validate(
         list[str],
         typer.Argument(metavar="RECIPE... [KEY=VALUE]...", help="Recipes, then changes for all of them."),
     ],
+    set_: SetOption = None,
     profile: ProfileOption = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Write the edits that mend errors into the files; show them.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Check recipes against schema and rules. Exit 1 on errors, 2 when one cannot be read."""
@@ -34,10 +40,14 @@ def validate(
     worst = 0
     results = []
     for recipe in recipes:
-        found, code = _check(recipe, changes, profile)
+        wanted = [*changes, *(set_ or ())]
+        difference = _mend(recipe, wanted, profile) if fix else ""
+        found, code = _check(recipe, wanted, profile)
         worst = max(worst, code)
-        results.append({"recipe": str(recipe), "ok": code == 0, "findings": [one.as_dict() for one in found]})
+        result = {"recipe": str(recipe), "ok": code == 0, "findings": [one.as_dict() for one in found]}
+        results.append({**result, "diff": difference} if fix else result)
         if not json:
+            output.data(difference)
             output.findings(found)
             output.line(f"{recipe}: {'ok' if code == 0 else 'refused'}")
     if json:
@@ -52,11 +62,28 @@ def _is_file(word: str) -> bool:
         return False
 
 
-def _check(recipe: Path, changes: list[str], profile: str | None) -> tuple[list[Finding], int]:
-    from dsforge.plan.resolve import examine
+def _mend(recipe: Path, changes: Sequence[str], profile: str | None) -> str:
+    """Write what mends a recipe and return the difference; what cannot be read is told by the check."""
+    from dsforge.base.files import write_atomically
+    from dsforge.ops.mend import mend
+    from dsforge.recipe.edit import unified_diff
 
     try:
-        found = examine(load(recipe, changes, profile))
+        mended = mend(recipe, changes, profile, os.environ)
+    except DsforgeError:
+        return ""
+    if mended.after != mended.before:
+        target = recipe.resolve()
+        write_atomically(target, mended.after, mode=target.stat().st_mode & 0o777)
+    return unified_diff(mended.before, mended.after, str(recipe))
+
+
+def _check(recipe: Path, changes: Sequence[str], profile: str | None) -> tuple[list[Finding], int]:
+    from dsforge.plan.resolve import examine
+    from dsforge.recipe.load import load_recipe
+
+    try:
+        found = examine(load_recipe(recipe, changes, profile, environ=os.environ))
     except DsforgeError as fault:
         first = Finding(fault.code, Severity.ERROR, fault.message, None, fault.place, fault.hint)
         return [first, *fault.findings], int(fault.exit_code)

@@ -9,7 +9,15 @@ import typer
 from dsforge.base.exits import ExitCode
 from dsforge.cli import output
 from dsforge.cli.launch import start_options
-from dsforge.cli.options import ChangesArgument, JsonOption, ProfileOption, RecipeArgument, RunsOption, load
+from dsforge.cli.options import (
+    ChangesArgument,
+    JsonOption,
+    ProfileOption,
+    RecipeArgument,
+    RunsOption,
+    SetOption,
+    load,
+)
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -20,6 +28,7 @@ def register(app: typer.Typer, panel: str) -> None:
 def verify(
     recipe: RecipeArgument,
     changes: ChangesArgument = None,
+    set_: SetOption = None,
     profile: ProfileOption = None,
     steps: Annotated[int, typer.Option(min=5, max=1000, help="Steps to compare.")] = 20,
     allow: Annotated[
@@ -34,7 +43,7 @@ def verify(
     from dsforge.ops.machine_room import max_cpu_ranks
     from dsforge.ops.verify import verify as run_verify
 
-    loaded = load(recipe, changes, profile, json=json)
+    loaded = load(recipe, changes, set_, profile, json=json)
     result = run_verify(
         loaded,
         start_options(runs, allow),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 from dsforge.base.errors import DsforgeError
 from dsforge.plan.resolve import make_plan
@@ -19,6 +21,9 @@ def recipe_root(loaded: LoadedRecipe) -> Path:
 def plan_and_bundle(loaded: LoadedRecipe, allow: frozenset[str] = frozenset()) -> tuple[Plan, Bundle]:
     """Return plan and bundle; DsforgeError when a rule refuses or the hostfile cannot be used."""
     plan = make_plan(loaded, allow)
+    # Where the command was typed, and the folder a repository lies in, are no part of a bundle.
+    findings = tuple(_from_root(finding, recipe_root(loaded)) for finding in plan.findings)
+    plan = plan.model_copy(update={"findings": findings})
     hostfile = None
     if plan.hostfile is not None:
         path = recipe_root(loaded) / plan.hostfile
@@ -33,6 +38,13 @@ def plan_and_bundle(loaded: LoadedRecipe, allow: frozenset[str] = frozenset()) -
                 "name an existing file, relative to the recipe",
             ) from None
     return plan, render(plan, hostfile)
+
+
+def _from_root(finding: dict[str, Any], root: Path) -> dict[str, Any]:
+    place = finding["place"]
+    if not place or "line" not in place:
+        return finding
+    return {**finding, "place": {**place, "file": os.path.relpath(Path(place["file"]).resolve(), root)}}
 
 
 def bundle_of(loaded: LoadedRecipe) -> Bundle:

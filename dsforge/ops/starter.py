@@ -17,8 +17,15 @@ _ROOM_FOR_STATES = 0.6
 _MAX_PP = 64
 
 
-def starter_recipe(model: str, gpus: int, gpus_per_node: int, gpu: str) -> str:
-    """Return a recipe as YAML; DsforgeError DSF063 when no layout of these GPUs holds the model."""
+def starter_recipe(
+    model: str, gpus: int, gpus_per_node: int, gpu: str, schema: str = "recipe.schema.json"
+) -> str:
+    """Return a recipe as YAML; DsforgeError DSF063 when no layout of these GPUs holds the model.
+
+    `schema` is where editors look for the JSON Schema, from the recipe's folder.
+    """
+    if not schema.isprintable() or " " in schema:
+        raise DsforgeError("DSF063", "the place of the schema holds blanks", hint="name a path without")
     preset, hardware = find_model(model), find_hardware(gpu)
     per_node = min(gpus, gpus_per_node)
     nodes, rest = divmod(gpus, per_node)
@@ -38,7 +45,7 @@ def starter_recipe(model: str, gpus: int, gpus_per_node: int, gpu: str) -> str:
             "train": {"precision": "fp32" if hardware.accelerator == "cpu" else "bf16"},
         }
         if _fits(data, hardware.memory_bytes):
-            return _text(data)
+            return _text(data, schema)
     raise DsforgeError(
         "DSF063",
         f"no TP x PP of {gpus} x {hardware.name} holds the states of {preset.name}",
@@ -70,11 +77,12 @@ def _fits(data: dict[str, Any], memory_bytes: int | None) -> bool:
     return layout.zero < 3 and (memory_bytes is None or worst <= _ROOM_FOR_STATES * memory_bytes)
 
 
-def _text(data: dict[str, Any]) -> str:
+def _text(data: dict[str, Any], schema: str) -> str:
     def flow(section: dict[str, Any]) -> str:
         return "{" + ", ".join(f"{key}: {value}" for key, value in section.items()) + "}"
 
-    return f"""# `dsforge validate` checks this file, `dsforge plan` shows what follows from it,
+    return f"""# yaml-language-server: $schema={schema}
+# `dsforge validate` checks this file, `dsforge plan` shows what follows from it,
 # `dsforge smoke` tries its layout on this machine, `dsforge launch` runs it.
 version: 1
 model: {data["model"]}

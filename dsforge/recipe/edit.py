@@ -9,7 +9,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.recipe.document import KeyPath, parse
@@ -126,6 +126,10 @@ def _is_empty(node: Node) -> bool:
     return isinstance(node, ScalarNode) and node.start_mark.index == node.end_mark.index
 
 
+def _is_block(node: Node) -> bool:
+    return isinstance(node, CollectionNode) and not node.flow_style
+
+
 def _replaced(text: str, pair: tuple[Node, Node], value: Any) -> str:
     key, node = pair
     if _is_empty(node):
@@ -133,7 +137,7 @@ def _replaced(text: str, pair: tuple[Node, Node], value: Any) -> str:
         return f"{text[:at]} {flow_text(value)}{text[at:]}"
     if isinstance(node, ScalarNode):
         return _splice(text, node, flow_text(value, node.style if node.style in {"'", '"'} else None))
-    if node.flow_style:
+    if not _is_block(node):
         return _splice(text, node, flow_text(value))
     before = text[: node.start_mark.index].rstrip()
     return f"{before} {flow_text(value)}{text[_end_of(text, pair) :]}"
@@ -144,7 +148,7 @@ def _end_of(text: str, pair: tuple[Node, Node]) -> int:
     key, node = pair
     if _is_empty(node):
         return text.index(":", key.end_mark.index) + 1
-    if isinstance(node, ScalarNode) or node.flow_style or not node.value:
+    if not _is_block(node) or not node.value:
         return int(node.end_mark.index)
     last = node.value[-1]
     return _end_of(text, last if isinstance(last, tuple) else (last, last))

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -76,7 +75,7 @@ def load_recipe(
     for name in sorted(recipe.profiles):
         if name != profile:
             _check_profile(copy.deepcopy(written), name, path, environ)
-    return LoadedRecipe(recipe, path, text, document, profile, tuple(overrides))
+    return LoadedRecipe(recipe, path, text, document, profile=profile, changes=tuple(overrides))
 
 
 def _check_profile(document: Document, name: str, path: Path, environ: Mapping[str, str] | None) -> None:

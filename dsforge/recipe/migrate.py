@@ -47,9 +47,7 @@ def registered() -> dict[int, Step]:
     return steps
 
 
-def migrate(
-    text: str, file: str, steps: Mapping[int, Step] | None = None, newest: int = NEWEST
-) -> Migrated:
+def migrate(text: str, file: str, steps: Mapping[int, Step] | None = None, newest: int = NEWEST) -> Migrated:
     """Return a recipe's text in the newest version.
 
     DsforgeError DSF006 for a version that is newer than this build or no version at all.

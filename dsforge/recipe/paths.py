@@ -34,6 +34,9 @@ def rebase(data: dict[str, Any], source: Path, target: Path) -> None:
 
 
 def _rebase_tree(data: dict[str, Any], way: str) -> None:
+    model = data.get("model")
+    if isinstance(model, str) and model.strip().endswith(".json"):
+        data["model"] = _moved(model, way)  # the shape stands in a file of its own
     for dotted in (*PATH_KEYS, *DATA_SET_KEYS):
         name, key = dotted.split(".")
         section = data.get(name)

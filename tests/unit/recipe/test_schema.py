@@ -116,7 +116,8 @@ def test_a_file_that_extends_another_need_not_be_whole(validator: Any):
 
 
 @pytest.mark.parametrize(
-    ("section", "key"), [("batch", "global"), ("train", "precision"), ("monitor", "wandb"), ("optimizer", "lr")]
+    ("section", "key"),
+    [("batch", "global"), ("train", "precision"), ("monitor", "wandb"), ("optimizer", "lr")],
 )
 def test_a_reference_may_stand_for_any_value(validator: Any, section: str, key: str):
     data = small()

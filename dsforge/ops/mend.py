@@ -1,0 +1,60 @@
+"""`validate --fix`: writes the edits that mend a recipe's errors into its text, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsforge.base.errors import Finding, Fix, Severity
+from dsforge.plan.resolve import examine
+from dsforge.recipe.document import read_text
+from dsforge.recipe.edit import edit
+from dsforge.recipe.load import LoadedRecipe, load_recipe
+from dsforge.recipe.origins import Layer
+
+_MAX_ROUNDS = 20
+"""One mended fault may show another; rules that undo each other must not go on for ever."""
+_IN_FILE = {Layer.DEFAULT, Layer.EXTENDS, Layer.RECIPE, Layer.PROFILE}
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """A recipe's text before and after, the edits made, and what is left to say about it."""
+
+    before: str
+    after: str
+    fixes: tuple[Fix, ...]
+    findings: tuple[Finding, ...]
+
+
+def mend(
+    path: Path, changes: Sequence[str], profile: str | None, environ: Mapping[str, str] | None
+) -> Mended:
+    """Return the recipe with the fixes of its errors applied; DsforgeError when it cannot be loaded.
+
+    Warnings are advice and stay. A value that an argument or a variable sets is not the file's to mend; one
+    that an extended file sets is mended here, not there.
+    """
+    before = after = read_text(path)
+    fixes: list[Fix] = []
+    for _ in range(_MAX_ROUNDS):
+        loaded = load_recipe(path, changes, profile, environ=environ, text=after)
+        findings = examine(loaded)
+        fix = next(filter(None, (_own_fix(one, loaded) for one in findings)), None)
+        if fix is None or fix in fixes:
+            break
+        after = edit(after, {fix.key: fix.value}, str(path))
+        fixes.append(fix)
+    return Mended(before, after, tuple(fixes), tuple(findings))
+
+
+def _own_fix(finding: Finding, loaded: LoadedRecipe) -> Fix | None:
+    """Return the edit of the file that mends an error, or None where there is none."""
+    if finding.severity is not Severity.ERROR or finding.fix is None:
+        return None
+    origin = loaded.origin(finding.fix.key)
+    if origin.layer not in _IN_FILE:
+        return None
+    prefix = f"profiles.{origin.name}." if origin.layer is Layer.PROFILE else ""
+    return Fix(prefix + finding.fix.key, finding.fix.value)
