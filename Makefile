@@ -9,18 +9,32 @@ PIP := $(BIN)/python -m pip
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: smoke test test-unit test-e2e lint bench clean
+.PHONY: smoke test test-unit test-e2e recipes schema lint bench clean
 
 smoke: $(READY)
 	$(BIN)/dsforge smoke recipes/smoke.yaml
 
-test: test-unit test-e2e
+test: recipes test-unit test-e2e
 
 test-unit: $(READY)
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not e2e"
 
 test-e2e: $(READY)
 	$(BIN)/python -m pytest -q -m e2e
+
+# What docs/how-to/dsforge.yml does for the recipes of other repositories; the bundles here are the golden ones.
+recipes: $(READY)
+	$(BIN)/dsforge validate recipes/*.yaml
+	for recipe in recipes/*.yaml; do \
+	  name=$$(basename "$$recipe" .yaml); \
+	  $(BIN)/dsforge plan "$$recipe" > /dev/null || exit; \
+	  if [ -d "tests/golden/$$name" ]; then \
+	    $(BIN)/dsforge render --check --out "tests/golden/$$name" "$$recipe" || exit; \
+	  fi; \
+	done
+
+schema: $(READY)
+	$(BIN)/dsforge schema > docs/reference/recipe.schema.json
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -36,6 +36,8 @@ def init(
     from dsforge.ops.starter import starter_recipe
     from dsforge.recipe.schema import schema_text
 
+    if not schema.isprintable() or " " in schema:
+        raise DsforgeError("DSF067", "the place of the schema holds a blank", hint="name one without blanks")
     text = starter_recipe(model, gpus, gpus_per_node, gpu, schema)
     if out is None:
         output.data(text)

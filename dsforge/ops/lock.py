@@ -136,7 +136,7 @@ def _differing(
 def _shown(tree: Mapping[str, Any], key: str) -> str:
     if key not in tree:
         return "absent"
-    text = json.dumps(tree[key], ensure_ascii=False)
+    text = json.dumps(tree[key], ensure_ascii=False, sort_keys=True)
     return text if len(text) <= _LONGEST_TOLD else f"{text[:_LONGEST_TOLD]}... ({sha256_text(text)[:8]})"
 
 

@@ -33,7 +33,6 @@ def lines(loaded: LoadedRecipe) -> list[OriginLine]:
     for path, text in block_lines(_data(loaded)):
         found.append(OriginLine(text, "" if text.endswith(":") else _text(loaded, path)))
         if path == ("model",):
-            preset = _preset(loaded)
             found += _preset_lines(loaded)
     return found
 

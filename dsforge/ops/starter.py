@@ -24,8 +24,6 @@ def starter_recipe(
 
     `schema` is where editors look for the JSON Schema, from the recipe's folder.
     """
-    if not schema.isprintable() or " " in schema:
-        raise DsforgeError("DSF063", "the place of the schema holds blanks", hint="name a path without")
     preset, hardware = find_model(model), find_hardware(gpu)
     per_node = min(gpus, gpus_per_node)
     nodes, rest = divmod(gpus, per_node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import io
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from dsforge.recipe.yaml_text import flow_text
 
 _BOM = "\ufeff"
 _WIDE = 1_000_000
+_ALIAS = re.compile(r"\s*:\s*(\*[^\s,\]}]+)")
 
 
 def edit(text: str, changes: Mapping[str, Any], file: str = "recipe") -> str:
@@ -126,12 +128,21 @@ def _is_empty(node: Node) -> bool:
     return isinstance(node, ScalarNode) and node.start_mark.index == node.end_mark.index
 
 
+def _alias(text: str, pair: tuple[Node, Node]) -> re.Match[str] | None:
+    """An alias is the very node of its anchor, which stands earlier: look for its own text."""
+    key, node = pair
+    return _ALIAS.match(text, key.end_mark.index) if node.end_mark.index < key.start_mark.index else None
+
+
 def _is_block(node: Node) -> bool:
     return isinstance(node, CollectionNode) and not node.flow_style
 
 
 def _replaced(text: str, pair: tuple[Node, Node], value: Any) -> str:
     key, node = pair
+    alias = _alias(text, pair)
+    if alias:
+        return text[: alias.start(1)] + flow_text(value) + text[alias.end(1) :]
     if _is_empty(node):
         at = text.index(":", key.end_mark.index) + 1
         return f"{text[:at]} {flow_text(value)}{text[at:]}"
@@ -146,6 +157,9 @@ def _replaced(text: str, pair: tuple[Node, Node], value: Any) -> str:
 def _end_of(text: str, pair: tuple[Node, Node]) -> int:
     """Return where a value's last character stands; a block's own mark lies beyond blanks and comments."""
     key, node = pair
+    alias = _alias(text, pair)
+    if alias:
+        return alias.end(1)
     if _is_empty(node):
         return text.index(":", key.end_mark.index) + 1
     if not _is_block(node) or not node.value:

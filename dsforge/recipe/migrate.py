@@ -47,12 +47,15 @@ def registered() -> dict[int, Step]:
     return steps
 
 
-def migrate(text: str, file: str, steps: Mapping[int, Step] | None = None, newest: int = NEWEST) -> Migrated:
+def migrate(
+    text: str, file: str, steps: Mapping[int, Step] | None = None, newest: int | None = None
+) -> Migrated:
     """Return a recipe's text in the newest version.
 
     DsforgeError DSF006 for a version that is newer than this build or no version at all.
     """
     steps = registered() if steps is None else steps
+    newest = NEWEST if newest is None else newest
     document = parse(text, file)
     version: Any = document.data.get("version")
     place = document.place(("version",))

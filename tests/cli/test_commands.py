@@ -19,18 +19,22 @@ SMOKE = ROOT / "recipes" / "smoke.yaml"
 
 # Every command with its options. Growing this table is a decision: a command exists only when it works.
 SURFACE = {
-    "init": "--gpu --gpus --gpus-per-node --model --out -o",
-    "validate": "--json --profile",
-    "plan": "--json --profile",
-    "render": "--check --json --out --profile -o",
-    "launch": "--dry-run --dryrun --json --profile --runs",
-    "smoke": "--json --max-ranks --profile --runs --steps",
-    "verify": "--allow --json --max-ranks --profile --runs --steps",
+    "init": "--gpu --gpus --gpus-per-node --model --out --schema -o",
+    "validate": "--fix --json --profile --set",
+    "plan": "--json --profile --set",
+    "diff": "--fail-on --json --profile",
+    "render": "--check --json --out --profile --set -o",
+    "lock": "--check --json --out --profile --set -o",
+    "launch": "--dry-run --dryrun --json --lock --locked --profile --runs --set",
+    "smoke": "--json --max-ranks --profile --runs --set --steps",
+    "verify": "--allow --json --max-ranks --profile --runs --set --steps",
     "schema": "",
     "presets list": "--json",
     "presets show": "--json",
     "rule": "--json",
     "doctor": "--json",
+    "config show": "--json --origin --profile --set",
+    "config migrate": "--dry-run --dryrun",
     "data prep": "--builtin --json --json-key --out --tokenizer --vocab -o",
     "runs list": "--json --runs",
     "runs show": "--json --runs",
@@ -120,6 +124,25 @@ def test_init_writes_a_recipe_that_is_valid_and_plans(
     room = find_hardware(gpu).memory_bytes
     assert room is None or fullest <= 0.6 * room
     assert cli("init", "--model", model, "--gpus", gpus, "--gpu", gpu).out == recipe.read_text()
+
+
+def test_init_writes_the_schema_that_its_first_line_names(cli: Cli, tmp_path: Path):
+    from dsforge.recipe.schema import schema_text
+
+    recipe = tmp_path / "recipe.yaml"
+    cli("init", "--out", recipe)
+    assert recipe.read_text().startswith("# yaml-language-server: $schema=recipe.schema.json\n")
+    assert (tmp_path / "recipe.schema.json").read_text() == schema_text()
+    (tmp_path / "recipe.schema.json").write_text("mine")
+    cli("init", "--out", tmp_path / "b.yaml")
+    assert (tmp_path / "recipe.schema.json").read_text() == "mine"
+    cli("init", "--out", tmp_path / "jobs" / "c.yaml", "--schema", "../schemas/s.json")
+    assert (tmp_path / "schemas" / "s.json").read_text() == schema_text()
+    url = "https://example.org/s.json"
+    cli("init", "--out", tmp_path / "other" / "d.yaml", "--schema", url)
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["d.yaml"]
+    assert f"$schema={url}\n" in (tmp_path / "other" / "d.yaml").read_text()
+    assert cli("init", "--schema", "a b").code == 2
 
 
 def test_init_does_not_overwrite(cli: Cli, tmp_path: Path):

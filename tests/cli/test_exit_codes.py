@@ -38,6 +38,23 @@ Cli = Callable[..., Any]
         (["render", "REFUSED", "--out", "bundle"], 1),
         (["render", "GOOD", "--out", "GOOD"], 3),
         (["render", "GOOD", "--check", "--out", "bundle"], 1),
+        (["lock", "GOOD", "-o", "new.lock"], 0),
+        (["lock", "REFUSED"], 1),
+        (["lock", "UNREADABLE"], 2),
+        (["lock", "GOOD", "-o", "GOOD/x"], 3),
+        (["lock", "GOOD", "--check"], 2),
+        (["diff", "GOOD", "GOOD"], 0),
+        (["diff", "GOOD", "REFUSED"], 1),
+        (["diff", "GOOD", "UNREADABLE"], 2),
+        (["diff", "GOOD"], 2),
+        (["diff", "GOOD", "GOOD", "--fail-on", "nothing"], 2),
+        (["config", "show", "GOOD"], 0),
+        (["config", "show", "UNREADABLE"], 2),
+        (["config", "migrate", "GOOD"], 0),
+        (["config", "migrate", "nowhere.yaml"], 2),
+        (["validate", "REFUSED", "--fix"], 0),
+        (["plan", "GOOD", "--set", "batch.global=33"], 1),
+        (["plan", "GOOD", "--set", "nonsense"], 2),
         (["launch", "REFUSED", "--dry-run"], 1),
         (["launch", "UNREADABLE"], 2),
         (["smoke", "REFUSED"], 1),
@@ -126,6 +143,9 @@ def test_data_goes_to_stdout_and_the_rest_to_stderr(cli: Cli, tmp_path: Path):
         ["plan", "RECIPE"],
         ["render", "RECIPE", "-o", "OUT"],
         ["launch", "RECIPE", "--dry-run"],
+        ["lock", "RECIPE", "-o", "OUT"],
+        ["diff", "RECIPE", "RECIPE"],
+        ["config", "show", "RECIPE"],
         ["presets", "list"],
         ["presets", "show", "gpt2"],
         ["rule"],
@@ -143,7 +163,7 @@ def test_json_is_one_object_with_a_schema_version(cli: Cli, words: list[str], tm
 
 
 @pytest.mark.parametrize(("change", "code"), [("parallel.zero=x", 2), ("batch.global=33", 1)])
-@pytest.mark.parametrize("command", ["plan", "render", "launch", "smoke", "verify"])
+@pytest.mark.parametrize("command", ["plan", "render", "lock", "launch", "smoke", "verify"])
 def test_errors_are_json_too(cli: Cli, command: str, change: str, code: int, tmp_path: Path):
     shown = cli(command, write(tmp_path), change, "--json")
     assert shown.code == code

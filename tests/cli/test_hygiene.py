@@ -47,6 +47,8 @@ def _modules_after(*words: str) -> set[str]:
         ("plan", "recipes/gpt3-175b-1024a100.yaml"),
         ("render", "recipes/smoke.yaml", "--check", "--out", "tests/golden/smoke"),
         ("init",),
+        ("config", "show", "recipes/smoke.yaml"),
+        ("diff", "recipes/smoke.yaml", "recipes/smoke.yaml"),
         ("schema",),
         ("rule",),
         ("presets", "list"),

@@ -22,6 +22,10 @@ def test_an_installed_wheel_finds_its_recipes_and_templates(tmp_path):
     assert shipped == {path.name for path in (ROOT / "recipes").iterdir()}
     assert any((site / "dsforge" / "_shared" / "hostfiles").iterdir())
     assert (site / "dsforge" / "py.typed").exists()
+    for shipped_recipe in (site / "dsforge" / "_shared" / "recipes").iterdir():
+        first, _, schema = shipped_recipe.read_text("utf-8").partition("\n")[0].partition("$schema=")
+        assert first == "# yaml-language-server: "
+        assert (shipped_recipe.parent / schema).is_file()
 
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

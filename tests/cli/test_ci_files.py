@@ -1,0 +1,98 @@
+"""The hooks and the workflow that other repositories copy do what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.cli.test_commands import SURFACE
+from tests.support.recipes import ROOT, SHIPPED, SMALL, write
+
+HOOKS = {hook["id"]: hook for hook in YAML(typ="safe").load((ROOT / ".pre-commit-hooks.yaml").read_text())}
+WORKFLOW: dict[str, Any] = YAML(typ="safe").load((ROOT / "docs" / "how-to" / "dsforge.yml").read_text())
+GUIDES = sorted((ROOT / "docs" / "how-to").iterdir())
+
+
+@pytest.fixture
+def dsforge(tmp_path: Path) -> dict[str, str]:
+    """An environment with this tree's program on the path."""
+    program = tmp_path / "bin" / "dsforge"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dsforge.cli "$@"\n')
+    program.chmod(0o755)
+    return {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+
+
+def _hook(name: str, files: list[str], environ: dict[str, str], folder: Path) -> int:
+    chosen = [file for file in files if re.search(HOOKS[name]["files"], file)]
+    words = [*shlex.split(HOOKS[name]["entry"]), *chosen]
+    return subprocess.run(words, env=environ, cwd=folder, check=False, capture_output=True).returncode
+
+
+def test_the_hooks_take_this_repositorys_recipes(dsforge: dict[str, str]):
+    files = [str(path.relative_to(ROOT)) for path in SHIPPED]
+    assert {_hook(name, files, dsforge, ROOT) for name in HOOKS} == {0}
+
+
+def test_the_hooks_refuse(dsforge: dict[str, str], tmp_path: Path):
+    (tmp_path / "recipes").mkdir()
+    write(tmp_path / "recipes", SMALL, "good.yaml")
+    write(tmp_path / "recipes", SMALL.replace("zero: 1", "zero: 3"), "bad.yaml")
+    write(tmp_path, "not: a recipe\n", "other.yaml")
+    good, bad, other = "recipes/good.yaml", "recipes/bad.yaml", "other.yaml"
+    assert _hook("dsforge-validate", [good, other], dsforge, tmp_path) == 0  # not in a folder of recipes
+    assert _hook("dsforge-validate", [good], dsforge, tmp_path) == 0
+    assert _hook("dsforge-validate", [good, bad], dsforge, tmp_path) == 1
+    lock = ["dsforge", "lock", good]
+    subprocess.run(lock, env=dsforge, cwd=tmp_path, check=True, capture_output=True)
+    for changed in ("recipes/good.lock", good):
+        assert _hook("dsforge-lock", [changed], dsforge, tmp_path) == 0
+    write(tmp_path / "recipes", SMALL.replace("lr: 3.0e-3", "lr: 1.0e-3"), "good.yaml")
+    for changed in ("recipes/good.lock", good):
+        assert _hook("dsforge-lock", [changed], dsforge, tmp_path) == 1
+
+
+def test_the_check_job_runs_and_finds_drift(dsforge: dict[str, str], tmp_path: Path):
+    (tmp_path / "recipes").mkdir()
+    recipe = write(tmp_path / "recipes", SMALL, "job.yaml")
+    steps = [step for step in WORKFLOW["jobs"]["check"]["steps"] if "name" in step]
+
+    def codes() -> list[int]:
+        shell = ["bash", "-e", "-c"]
+        return [
+            subprocess.run(
+                [*shell, step["run"]], env=dsforge, cwd=tmp_path, check=False, capture_output=True
+            ).returncode
+            for step in steps
+        ]
+
+    assert codes() == [0, 0, 0]
+    for words in (["render", "--out", "bundles/job"], ["lock"]):
+        subprocess.run(["dsforge", *words, "recipes/job.yaml"], env=dsforge, cwd=tmp_path, check=True)
+    assert codes() == [0, 0, 0]
+    recipe.write_text(SMALL.replace("lr: 3.0e-3", "lr: 1.0e-3"))
+    assert codes() == [0, 0, 1]
+    recipe.write_text(SMALL.replace("zero: 1", "zero: 3"))
+    assert codes() == [1, 1, 1]
+
+
+def test_the_guides_use_commands_that_exist():
+    for path in (*GUIDES, ROOT / ".pre-commit-hooks.yaml"):
+        text = path.read_text("utf-8")
+        for command, rest in re.findall(r"(?:^|[`;&|'\s])dsforge ([a-z]+)((?: [^`;\n|]*)?)", text):
+            assert command in SURFACE, (path.name, command)
+            for option in re.findall(r"(?<!\S)--[a-z-]+", rest):
+                assert option in SURFACE[command].split(), (path.name, command, option)
+
+
+def test_the_pins_of_the_workflow_are_the_packages():
+    pins = re.findall(r"torch==([0-9.]+)", (ROOT / "docs" / "how-to" / "dsforge.yml").read_text())
+    assert pins == re.findall(r'"torch==([0-9.]+)"', (ROOT / "pyproject.toml").read_text())
