@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsforge.base.errors import Finding, Fix, Severity
+from dsforge.base.errors import DsforgeError, Finding, Fix, Severity
 from dsforge.plan.resolve import examine
 from dsforge.recipe.document import read_text
 from dsforge.recipe.edit import edit
@@ -37,16 +37,21 @@ def mend(
     that an extended file sets is mended here, not there.
     """
     before = after = read_text(path)
-    fixes: list[Fix] = []
+    done: list[Fix] = []
+    tried: list[Fix] = []
     for _ in range(_MAX_ROUNDS):
         loaded = load_recipe(path, changes, profile, environ=environ, text=after)
         findings = examine(loaded)
-        fix = next(filter(None, (_own_fix(one, loaded) for one in findings)), None)
-        if fix is None or fix in fixes:
+        fixes = [fix for fix in (_own_fix(one, loaded) for one in findings) if fix and fix not in tried]
+        if not fixes:
             break
-        after = edit(after, {fix.key: fix.value}, str(path))
-        fixes.append(fix)
-    return Mended(before, after, tuple(fixes), tuple(findings))
+        tried.append(fixes[0])
+        try:
+            after = edit(after, {fixes[0].key: fixes[0].value}, str(path))
+        except DsforgeError:
+            continue  # an alias stands in the way: the finding stays, and says what to change by hand
+        done.append(fixes[0])
+    return Mended(before, after, tuple(done), tuple(findings))
 
 
 def _own_fix(finding: Finding, loaded: LoadedRecipe) -> Fix | None:

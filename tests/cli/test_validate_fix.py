@@ -89,3 +89,11 @@ def test_an_unreadable_recipe_is_left_alone(cli: Cli, tmp_path: Path):
     path = write(tmp_path, SMALL.replace("batch", "bach"))
     assert cli("validate", path, "--fix").code == 2
     assert path.read_text() == SMALL.replace("batch", "bach")
+
+
+def test_an_alias_in_the_way_of_one_edit_stops_no_other(cli: Cli, tmp_path: Path):
+    text = BROKEN.replace("parallel: {", "parallel: &p {") + "profiles: {same: {parallel: *p}}\n"
+    path = write(tmp_path, text)
+    fixed = cli("validate", path, "--fix")
+    assert (fixed.code, "error[DSF120]" in fixed.err) == (1, True)
+    assert path.read_text() == text.replace("global: 33", "global: 36")
