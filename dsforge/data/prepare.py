@@ -39,12 +39,15 @@ def prepare(
     tokenizer: Path | None = None,
     vocab: int = 32_768,
     json_key: str = "text",
+    overwrite: bool = False,
 ) -> Prepared:
     """Write PREFIX.bin, PREFIX.idx and PREFIX.tokenizer.json from text, .jsonl files or folders.
 
     Each text file or JSON line is one document, ended by the end-of-text token. Files appear whole or
     not at all. DsforgeError DSF05x for unreadable input, empty input or an unwritable target.
     """
+    if Path(f"{prefix}.idx").exists() and not overwrite:
+        raise DsforgeError("DSF057", f"{prefix}.idx exists", hint="another prefix, or --overwrite")
     sources = list(_expand(files))
     if tokenizer is not None:
         encoder = load_tokenizer(tokenizer)
@@ -79,7 +82,7 @@ def builtin_corpus(vocab: int) -> Path:
     if vocab < SMALLEST_VOCAB:
         _write_bytes(list(_expand(files)), prefix, vocab)
     else:
-        prepare(files, prefix, vocab=vocab)
+        prepare(files, prefix, vocab=vocab, overwrite=True)
     return prefix
 
 

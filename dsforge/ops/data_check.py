@@ -24,6 +24,9 @@ def check_data(plan: Plan, loaded: LoadedRecipe, root: Path) -> None:
                     f"`dsforge data prep FILES -o {plan.data.prefix}` beside the recipe makes it",
                     exit_code=ExitCode.ENVIRONMENT,
                 )
+        beside = Path(f"{root / plan.data.prefix}.tokenizer.json")
+        if plan.data.tokenizer is None and beside.is_file():
+            _check_tokenizer(plan, loaded, beside)
     if plan.data.tokenizer is not None:
         _check_tokenizer(plan, loaded, root / plan.data.tokenizer)
 
@@ -45,7 +48,7 @@ def _check_tokenizer(plan: Plan, loaded: LoadedRecipe, path: Path) -> None:
         raise DsforgeError(
             "DSF046",
             f"the tokenizer has id {largest}, the model's vocabulary is {plan.model.vocab}",
-            loaded.place("data.tokenizer"),
+            loaded.place("model.vocab"),
             f"set model.vocab to at least {largest + 1}, or prepare the data with a smaller vocabulary",
             exit_code=ExitCode.FINDINGS,
         )

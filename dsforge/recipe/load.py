@@ -114,7 +114,12 @@ def apply_override(document: Document, argument: str) -> None:
     key, equals, raw = argument.partition("=")
     path: KeyPath = tuple(key.split("."))
     if not equals or not all(path):
-        raise DsforgeError("DSF021", "is not key.path=value", Place(file=origin), "for example batch.micro=4")
+        raise DsforgeError(
+            "DSF021",
+            f"`{argument}` is not key.path=value",
+            Place(file=origin),
+            "for example batch.micro=4, without spaces around the sign",
+        )
     if path[0] == "profiles":
         raise DsforgeError(
             "DSF021", "profiles are chosen with --profile", Place(file=origin), "--profile NAME"

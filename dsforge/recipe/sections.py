@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from dsforge.recipe.quantities import (
     Count,
@@ -150,13 +150,39 @@ class OptimizerSection(Section):
     grad_clip: NonNegative = Field(default=1.0, description="Largest global gradient norm; 0: no clipping.")
 
 
+def _one_prefix(value: Any) -> Any:
+    return [[1.0, value]] if isinstance(value, str) else value
+
+
+Blend = Annotated[
+    tuple[tuple[Positive, PathText], ...],
+    Field(min_length=1),
+    BeforeValidator(_one_prefix),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {
+                        "type": "array",
+                        "prefixItems": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}],
+                        "minItems": 2,
+                        "maxItems": 2,
+                    },
+                },
+            ]
+        }
+    ),
+]
+
+
 class DataSection(Section):
     """What is trained on; a recipe without this section uses the built-in corpus."""
 
-    train: Annotated[tuple[tuple[Positive, PathText], ...], Field(min_length=1)] = Field(
-        description="Weight and prefix of each .bin/.idx pair."
-    )
-    valid: tuple[tuple[Positive, PathText], ...] | None = Field(default=None, description="Validation sets.")
+    train: Blend = Field(description="A prefix of a .bin/.idx pair, or [weight, prefix] of each of several.")
+    valid: Blend | None = Field(default=None, description="Validation sets.")
     tokenizer: PathText | None = Field(default=None, description="The tokenizer.json the data was made with.")
     workers: Annotated[Count, Field(le=1024)] = Field(default=2, description="Loader workers a rank.")
 
