@@ -27,8 +27,8 @@ class LoadedRecipe:
 
     def place(self, dotted: str | None) -> Place:
         """Return where a dotted key stands, or the nearest key around it."""
-        path: KeyPath = tuple(dotted.split(".")) if dotted else ()
-        return self.document.place(path)
+        parts = dotted.split(".") if dotted else ()
+        return self.document.place(tuple(int(part) if part.isdecimal() else part for part in parts))
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> LoadedRecipe:
@@ -124,7 +124,11 @@ def apply_override(document: Document, argument: str) -> None:
         raise DsforgeError(
             "DSF021", "profiles are chosen with --profile", Place(file=origin), "--profile NAME"
         )
-    value = parse_value(raw, origin)
+    if len(path) == 3 and path[:2] == ("launch", "env"):
+        origin = f"argument `{key}=...`"  # a value that may be secret is never shown
+        value: Any = raw  # the text as it stands: YAML would rewrite 010 and 1e3
+    else:
+        value = parse_value(raw, origin)
     tree = document.data
     for depth, part in enumerate(path[:-1]):
         inner = tree.setdefault(str(part), {})

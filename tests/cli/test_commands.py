@@ -31,7 +31,7 @@ SURFACE = {
     "presets show": "--json",
     "rule": "--json",
     "doctor": "--json",
-    "data prep": "--builtin --json --json-key --out --tokenizer --vocab -o",
+    "data prep": "--builtin --json --json-key --out --overwrite --tokenizer --vocab -o",
     "runs list": "--json --runs",
     "runs show": "--json --runs",
     "runs logs": "--attempt --rank --runs",

@@ -54,6 +54,7 @@ BROKEN = (
         "pp: 2",
         "parallel.partition=parameters",
     ),
+    _one("DSF108", "vocab: 512", "vocab: 512, max_positions: 64", "max_positions", None),
     _one("DSF110", "dp: 2", "dp: 3", "dp: 3", "parallel.dp=2"),
     _one("DSF110", _PARALLEL, "{tp: 2, pp: 3, dp: auto, zero: 1}", "tp: 2", None),
     _one("DSF110", _PARALLEL, "{tp: 2, pp: 3, dp: 2, zero: 1}", "dp: 2", None),
@@ -88,6 +89,17 @@ BROKEN = (
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {UID: '0'}}", "UID", None),
     _one(
         "DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {dsforge_here: x}}", "dsforge_h", None
+    ),
+    _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env_from: [RANK]}", "RANK", None),
+    _one(
+        "DSF150",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {env_from: [HF_X], env: {HF_X: a}}",
+        "HF_X: a",
+        None,
+    ),
+    _one(
+        "DSF151", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {OPENAI_KEY: x}}", "OPENAI_KEY", None
     ),
     _one("DSF151", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {HF_TOKEN: x}}", "HF_TOKEN", None),
     Broken(

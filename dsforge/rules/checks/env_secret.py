@@ -9,9 +9,7 @@ from dsforge.base.errors import Severity
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
-_SECRET = re.compile(
-    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|CREDENTIALS?)(_|$)", re.IGNORECASE
-)
+_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASS(WORD|WD)?|PAT|(API)?KEY|CREDENTIALS?)(_|$)", re.IGNORECASE)
 
 
 def _check(facts: Facts) -> Iterator[Found]:
