@@ -63,7 +63,7 @@ class Experts:
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
-    """Multi-head latent attention (DeepSeek-AI 2024, V2, section 2.1). `q_rank` None: queries are not compressed."""
+    """Multi-head latent attention (DeepSeek-AI 2024, V2, section 2.1); `q_rank` None: queries stay whole."""
 
     q_rank: int | None
     kv_rank: int

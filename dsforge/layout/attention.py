@@ -1,4 +1,4 @@
-"""Parameters of the attention of one layer, whole or as one tensor-parallel rank holds them."""
+"""Parameters of the attention of one layer, whole or on one tensor-parallel rank."""
 
 from __future__ import annotations
 

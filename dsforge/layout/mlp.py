@@ -1,4 +1,4 @@
-"""Parameters of the MLP of one layer, dense or of experts, whole or as one tensor-parallel rank holds them."""
+"""Parameters of the MLP of one layer, dense or of experts, whole or on one tensor-parallel rank."""
 
 from __future__ import annotations
 

@@ -42,6 +42,16 @@ class Shape:
     experts: Experts | None = None
     latent: LatentAttention | None = None
 
+    def mlp_widths(self) -> tuple[int, ...]:
+        """Return the different widths of the MLPs that TP splits, the widest first."""
+        experts = self.experts
+        if experts is None:
+            return (self.ffn_hidden,)
+        widths = {experts.ffn_hidden, experts.shared_ffn_hidden}
+        if experts.dense_layers:
+            widths.add(self.ffn_hidden)
+        return tuple(sorted(widths - {0}, reverse=True))
+
     def layer_parameters(self, layer: int = 0, tp: int = 1) -> dict[str, int]:
         """Return parameters of one layer by component, as one of `tp` ranks holds them."""
         return {
@@ -51,7 +61,7 @@ class Shape:
         }
 
     def layers_parameters(self, first: int, count: int, tp: int = 1) -> dict[str, int]:
-        """Return parameters of layers [first, first + count) by component, as one of `tp` ranks holds them."""
+        """Return parameters of layers [first, first + count) by component, on one of `tp` ranks."""
         dense = set(self.experts.dense_layers) if self.experts else set()
         kinds: dict[bool, list[int]] = {}
         for layer in range(first, first + count):
@@ -85,9 +95,7 @@ def padded_vocab(vocab: int, tp: int) -> int:
     return -(-vocab // step) * step
 
 
-def resolve_shape(
-    model: ShapeSection | str, seq_len: int, config: Mapping[str, Any] | None = None
-) -> Shape:
+def resolve_shape(model: ShapeSection | str, seq_len: int, config: Mapping[str, Any] | None = None) -> Shape:
     """Return the shape of a preset, a size, a written-out section, or of a Hugging Face `config`.
 
     DsforgeError: DSF030 unknown name; DSF033 unknown architecture, DSF034 unknown value of a config.

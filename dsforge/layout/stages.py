@@ -64,9 +64,7 @@ def split_contiguous(layers: list[int], first_extra: int, last_extra: int, pp: i
     return counts
 
 
-def _filled(
-    layers: list[int], first_extra: int, last_extra: int, pp: int, limit: int
-) -> list[int] | None:
+def _filled(layers: list[int], first_extra: int, last_extra: int, pp: int, limit: int) -> list[int] | None:
     """Return layers a stage, filling from the last with at most `limit` each; None when they do not fit."""
     counts = []
     end = len(layers)

@@ -70,9 +70,7 @@ def _stages(recipe: Recipe, shape: Shape, out: Resolved) -> None:
         return
     vocab = padded_vocab(shape.vocab, tp)
     out.stages = tuple(assign(shape, pp, recipe.parallel.partition, vocab))
-    out.parameters_of_stage = tuple(
-        rank_parameters(shape, stage, vocab, tp) for stage in out.stages
-    )
+    out.parameters_of_stage = tuple(rank_parameters(shape, stage, vocab, tp) for stage in out.stages)
 
 
 def _worst(recipe: Recipe, out: Resolved, zero: int) -> int | None:

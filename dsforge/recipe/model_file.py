@@ -1,4 +1,4 @@
-"""Reads the Hugging Face `config.json` that a recipe may name as its model; it is data, nothing in it is run."""
+"""Reads the Hugging Face `config.json` that a recipe may name as its model; nothing in it is run."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Config:
         return known[word]
 
     def head_dim(self, hidden: int, heads: int, default: int | None = None) -> int:
-        """Return `head_dim`, else the default, else the width shared out over the heads, which must divide it."""
+        """Return `head_dim`, else the default, else the width over the heads, which must divide it."""
         if default is not None or self.has("head_dim"):
             return self.count("head_dim", default)
         if hidden % heads:
@@ -105,7 +105,9 @@ class Config:
             return ()
         if not isinstance(value, Sequence) or isinstance(value, str):
             self.fail(key, "is not a list of layers")
-        if any(isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < below for item in value):
+        if any(
+            isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < below for item in value
+        ):
             self.fail(key, f"does not list layers from 0 to {below - 1}")
         return tuple(sorted(set(value)))
 

@@ -1,4 +1,4 @@
-"""Dense architectures of transformers, read from `config.json` (defaults: each class's configuration file)."""
+"""Dense architectures, read from `config.json`; defaults are those of transformers' configuration classes."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def opt(config: Config) -> Row:
         "max_positions": config.count("max_position_embeddings", 2048),
         "tied": config.flag("tie_word_embeddings", default=True),
         "activation": config.activation("activation_function", "relu", gated=False),
-        **{key: biased for key in ("qkv_bias", "output_bias", "mlp_bias")},
+        **dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias"), biased),
         "post_norm": not before,
         "final_norm": before,
     }
@@ -190,7 +190,7 @@ def falcon(config: Config) -> Row:
         "position": "alibi" if config.flag("alibi", default=False) else "rope",
         "parallel_residual": parallel,
         "layer_norms": norms,
-        **{key: biased for key in ("qkv_bias", "output_bias", "mlp_bias")},
+        **dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias"), biased),
         **rotary(config),
     }
 

@@ -1,4 +1,4 @@
-"""Architectures of experts, read from `config.json` (defaults: each class's configuration file)."""
+"""Architectures with experts, read from `config.json`; defaults as in `dense`."""
 
 from __future__ import annotations
 
@@ -38,16 +38,18 @@ def deepseek_v3(config: Config) -> Row:
     """Return a DeepseekV3Config, without the module that predicts further tokens (MTP)."""
     config.must("attention_bias", False)
     config.must("moe_layer_freq", 1)
+    # Null means that queries are not compressed; a missing key does not say which.
+    compressed = config.has("q_lora_rank") or "q_lora_rank" not in config.values
+    nope_dim, rope_dim = config.count("qk_nope_head_dim"), config.count("qk_rope_head_dim")
     latent = {
-        "q_rank": config.count("q_lora_rank") if config.has("q_lora_rank") else None,
+        "q_rank": config.count("q_lora_rank") if compressed else None,
         "kv_rank": config.count("kv_lora_rank"),
-        "nope_dim": config.count("qk_nope_head_dim"),
-        "rope_dim": config.count("qk_rope_head_dim"),
+        "nope_dim": nope_dim,
+        "rope_dim": rope_dim,
         "value_dim": config.count("v_head_dim"),
     }
     # The configuration's own head_dim is the rotary part alone.
-    config = config.put(head_dim=latent["nope_dim"] + latent["rope_dim"])
-    row = llama_like(config, "deepseek")
+    row = llama_like(config.put(head_dim=nope_dim + rope_dim), "deepseek")
     dense = config.count("first_k_dense_replace", 3, least=0)
     key = "n_routed_experts" if config.has("n_routed_experts") else "num_local_experts"
     width = config.count("moe_intermediate_size")

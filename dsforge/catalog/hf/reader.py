@@ -54,6 +54,8 @@ def model_row(values: Mapping[str, Any], name: str) -> Row:
     head, read = _KNOWN[model_type]
     config = Config(values, name)
     if values.get("architectures") not in (None, [], [head]):
-        config.fail("architectures", f"is not known here: only {head} is", "name a language model's config.json")
+        config.fail(
+            "architectures", f"is not known here: only {head} is", "name a language model's config.json"
+        )
     config.must("is_encoder_decoder", False)
     return read(config)
