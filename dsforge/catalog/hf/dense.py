@@ -39,14 +39,14 @@ def llama(config: Config) -> Row:
 
 
 def mistral(config: Config) -> Row:
-    """Return a MistralConfig."""
+    """Return a MistralConfig: Llama's layers, looking back over a window."""
     window = window_of(config, "sliding_window", missing=4096)
-    return {**llama_like(config, "mistral"), "window": window}
+    return {**llama_like(config, "llama"), "window": window}
 
 
 def phi3(config: Config) -> Row:
-    """Return a Phi3Config."""
-    return {**llama_like(config, "phi3", norm_eps=1.0e-5), "window": window_of(config, "sliding_window")}
+    """Return a Phi3Config: Llama's layers with fused matrices, and maybe a window."""
+    return {**llama_like(config, "llama", norm_eps=1.0e-5), "window": window_of(config, "sliding_window")}
 
 
 def qwen_window(config: Config) -> int | None:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.families import families
 from dsforge.catalog.tables import models
+from dsforge.layout.families import differences
 from dsforge.layout.shape import resolve_shape
 
 _ROWS = list(csv.DictReader((Path(__file__).parents[2] / "data" / "params.csv").open(encoding="utf-8")))
@@ -27,6 +30,13 @@ def test_counts_to_the_unit(row: dict[str, str]):
     assert parts["word_embedding"] == int(row["input_embedding"])
     assert shape.tied is (row["tied"] == "1")
     assert sum(parts.values()) - parts["word_embedding"] - parts["head"] == int(row["non_embedding"])
+
+
+@pytest.mark.parametrize("name", models())
+def test_what_forge_builds_is_of_a_family_that_a_recipe_can_spell_out(name: str):
+    shape = resolve_shape(name, 64)
+    plain = [families()[family] for family in capabilities("forge").families]
+    assert (shape.arch in ("gpt", "llama")) is (differences(shape, plain, 64) == [])
 
 
 @pytest.mark.parametrize(
