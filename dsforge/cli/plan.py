@@ -48,9 +48,13 @@ def _canonical(made: Plan) -> str:
 
 
 def _print(made: Plan) -> None:
-    layout, batch, model = made.layout, made.batch, made.model
+    layout, batch, model, parameters = made.layout, made.batch, made.model, made.parameters
+    active = ""
+    if parameters.active is not None and parameters.active < parameters.total:
+        active = f" ({format_count(parameters.active)} for a token)"
     output.line(
-        f"{made.name}: {model.name}, {format_count(made.parameters.total)} parameters, trainer {made.trainer}"
+        f"{made.name}: {model.name}, {format_count(parameters.total)} parameters{active}, "
+        f"trainer {made.trainer}"
     )
     where = f"{layout.nodes} x {layout.gpus_per_node} {made.gpu}"
     output.line(

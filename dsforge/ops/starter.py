@@ -10,7 +10,7 @@ from typing import Any
 from dsforge.base.errors import DsforgeError, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.catalog.tables import find_hardware, find_model
-from dsforge.plan.resolve import examine, make_plan
+from dsforge.plan.resolve import examine, make_plan, refusal
 from dsforge.recipe.document import Document
 from dsforge.recipe.load import LoadedRecipe, check
 
@@ -19,10 +19,16 @@ _TIGHT = 0.8
 """Shares of a GPU for model states; the rest is left to activations, which recomputation keeps small."""
 _GATHERS_WEIGHTS = 3
 _MAX_PP = 64
+_SEQ_LEN = 4096
+_UNTRAINABLE = "DSF141"
+"""No layout mends this finding, so it is told instead of a search that finds none."""
 
 
 def starter_recipe(model: str, gpus: int, gpus_per_node: int, gpu: str) -> str:
-    """Return a recipe as YAML; DsforgeError DSF065 when no layout of these GPUs holds the model."""
+    """Return a recipe as YAML; DsforgeError DSF065 when no layout of these GPUs holds the model.
+
+    DSF141 when the trainer does not build it.
+    """
     preset, hardware = find_model(model), find_hardware(gpu)
     per_node = min(gpus, gpus_per_node)
     nodes, rest = divmod(gpus, per_node)
@@ -30,7 +36,8 @@ def starter_recipe(model: str, gpus: int, gpus_per_node: int, gpu: str) -> str:
         raise DsforgeError(
             "DSF063", f"{gpus} GPUs are not whole nodes of {per_node}", hint="a multiple of the node"
         )
-    seq_len = min(preset.shape.get("max_positions", 4096), 4096)
+    limits = (preset.shape.get("max_positions"), preset.shape.get("window"))
+    seq_len = min((_SEQ_LEN, *(limit for limit in limits if limit)))
     tight = None
     for tp, pp in _layouts(gpus, per_node):
         dp = gpus // (tp * pp)
@@ -73,7 +80,11 @@ def _share_of_memory(data: dict[str, Any], memory_bytes: int | None) -> float:
     """Return the share of a GPU that the fullest rank's states take; infinite for a layout to pass over."""
     document = Document(data=data)
     loaded = LoadedRecipe(check(document), Path("recipe.yaml"), "", document)
-    if any(found.severity is Severity.ERROR for found in examine(loaded)):
+    errors = [found for found in examine(loaded) if found.severity is Severity.ERROR]
+    untrainable = [found for found in errors if found.code == _UNTRAINABLE]
+    if untrainable:
+        raise refusal(untrainable)
+    if errors:
         return inf
     layout = make_plan(loaded).layout
     if layout.zero == _GATHERS_WEIGHTS:

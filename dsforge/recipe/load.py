@@ -14,6 +14,7 @@ from dsforge.base.errors import DsforgeError, Finding, Place, Severity
 from dsforge.recipe.document import Document, KeyPath, parse, parse_value, read_text
 from dsforge.recipe.faults import explain
 from dsforge.recipe.model import Recipe
+from dsforge.recipe.model_file import names_config, read_model_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class LoadedRecipe:
     path: Path
     text: str
     document: Document
+    model_config: Mapping[str, Any] | None = None
+    """What the `config.json` holds that `model` names, if it names one."""
 
     def place(self, dotted: str | None) -> Place:
         """Return where a dotted key stands, or the nearest key around it."""
@@ -44,7 +47,10 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), profile: str | None =
     for name in sorted(recipe.profiles):
         if name != profile:
             check(_with_profile(parse(text, str(path)), name, path))
-    return LoadedRecipe(recipe, path, text, document)
+    config = None
+    if names_config(recipe.model):
+        config = read_model_config(path.parent / str(recipe.model), document.place(("model",)))
+    return LoadedRecipe(recipe, path, text, document, config)
 
 
 def _with_profile(document: Document, name: str, path: Path) -> Document:

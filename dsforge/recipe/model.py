@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag
 
-from dsforge.recipe.quantities import Name, NotBoolean
+from dsforge.recipe.quantities import Name, NotBoolean, PathText
 from dsforge.recipe.sections import (
     BatchSection,
     CheckpointSection,
@@ -36,8 +36,10 @@ class Recipe(Section):
     version: Annotated[Literal[1], NotBoolean] = Field(description="Version of the recipe format.")
     name: Name = Field(default="recipe", description="Name of the job; default: the file's name.")
     model: Annotated[
-        Annotated[ShapeSection, Tag("shape")] | Annotated[Name, Tag("preset")], Discriminator(_model_form)
-    ] = Field(description="A preset, a size such as 13B, or the shape written out.")
+        Annotated[ShapeSection, Tag("shape")] | Annotated[PathText, Tag("preset")], Discriminator(_model_form)
+    ] = Field(
+        description="A preset, a size such as 13B, the path of a config.json, or the shape written out."
+    )
     cluster: ClusterSection
     parallel: ParallelSection = Field(default_factory=ParallelSection)
     offload: OffloadSection = Field(default_factory=OffloadSection)
