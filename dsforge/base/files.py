@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -15,6 +17,19 @@ def fsync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def read_bounded(path: Path, most_bytes: int) -> str:
+    """Return the text of a regular file; OSError for a pipe, a device or a larger file.
+
+    A pipe without a writer would wait for ever, a device may never end. UnicodeDecodeError if not UTF-8.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    if status.st_size > most_bytes:
+        raise OSError(errno.EFBIG, f"larger than {most_bytes} bytes", str(path))
+    return path.read_text("utf-8")
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:

@@ -13,7 +13,7 @@ _BYTES = {
 }
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
-_COUNT = re.compile(_NUMBER + r"\s*([KMBGTkmbgt]?)(?:\s*(?:tokens?|samples?|steps?))?")
+_COUNT = re.compile(_NUMBER + r"\s*([KMBGTkmbgt]?)(?:\s*(token|sample|step)s?)?")
 _SIZE = re.compile(_NUMBER + r"\s*([KMGT]i?B|B)")
 _LONGEST = 40
 """Digits of a number, and its largest power of ten: what is beyond is no quantity of this field."""
@@ -21,11 +21,16 @@ _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[smhd])+")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
 
 
-def parse_count(text: str) -> int:
-    """Return a whole number from `4M tokens`, `13B` or `1e6`; ValueError if it is not whole."""
+def parse_count(text: str, unit: str | None = None) -> int:
+    """Return a whole number from `13B`, `1e6` or, of `unit` "token", from `4M tokens`.
+
+    ValueError when it is not whole, or counts something else: 4M tokens are not 4M samples.
+    """
     match = _COUNT.fullmatch(text.strip())
     if not match:
-        raise ValueError(f"{text!r} is not a count such as 1000, 4M or '4M tokens'")
+        raise ValueError(f"{text!r} is not a count such as 1000 or 4M{f' {unit}s' if unit else ''}")
+    if match[3] and match[3] != unit:
+        raise ValueError(f"{text!r} counts {match[3]}s" + (f", not {unit}s" if unit else ""))
     value = _exact(match[1], text) * _DECIMAL[match[2].upper()]
     if value != int(value):
         raise ValueError(f"{text!r} is not a whole number")

@@ -6,18 +6,16 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
-
-from ruamel.yaml import YAML
 
 from dsforge.base.errors import DsforgeError
 from dsforge.base.units import parse_bytes, parse_count
+from dsforge.catalog.yaml_tables import table
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPreset:
-    """A published model shape. Unset fields take the defaults of its architecture."""
+    """A published model shape. Unset fields take the defaults of its family (`arch`)."""
 
     name: str
     nominal_parameters: int
@@ -36,17 +34,10 @@ class Hardware:
 
 
 @cache
-def _table(name: str) -> dict[str, Any]:
-    text = resources.files("dsforge.catalog").joinpath("data", f"{name}.yaml").read_text("utf-8")
-    table: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
-    return table
-
-
-@cache
 def models() -> dict[str, ModelPreset]:
     """Return every model preset by name."""
     presets = {}
-    for name, row in _table("models").items():
+    for name, row in table("models").items():
         shape = {key: value for key, value in row.items() if key not in ("nominal", "source")}
         presets[name] = ModelPreset(name, parse_count(row["nominal"]), row["source"], shape)
     return presets
@@ -59,13 +50,13 @@ def hardware() -> dict[str, Hardware]:
         name: Hardware(
             name, row["accelerator"], parse_bytes(row["memory"]) if row["memory"] else None, row["source"]
         )
-        for name, row in _table("hardware").items()
+        for name, row in table("hardware").items()
     }
 
 
 def sizes() -> dict[str, str]:
     """Return the preset that each bare size stands for."""
-    return dict(_table("sizes"))
+    return dict(table("sizes"))
 
 
 def find_model(name: str) -> ModelPreset:
@@ -77,6 +68,9 @@ def find_model(name: str) -> ModelPreset:
         return known[by_size[key.lower()]]
     if key.lower() in known:
         return known[key.lower()]
+    if "/" in key:
+        hint = "a model of Hugging Face is named by the path of its config.json"
+        raise DsforgeError("DSF030", f"unknown model `{name}`", hint=hint)
     raise DsforgeError(
         "DSF030", f"unknown model `{name}`", hint=_hint(key, [*known, *sizes()], "presets list")
     )

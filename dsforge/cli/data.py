@@ -28,6 +28,9 @@ def prep(
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json. Default: train one.")] = None,
     vocab: Annotated[int, typer.Option(min=2, max=1_000_000, help="Vocabulary to train.")] = 32_768,
     json_key: Annotated[str, typer.Option(help="Key of the text in .jsonl records.")] = "text",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a data set of this prefix.")
+    ] = False,
     builtin: Annotated[
         bool, typer.Option("--builtin", help="Make the built-in corpus; print its prefix.")
     ] = False,
@@ -43,7 +46,7 @@ def prep(
         return
     if not files or out is None:
         raise DsforgeError("DSF056", "files and --out are needed", hint="`dsforge data prep FILES -o PREFIX`")
-    made = prepare(files, out, tokenizer=tokenizer, vocab=vocab, json_key=json_key)
+    made = prepare(files, out, tokenizer=tokenizer, vocab=vocab, json_key=json_key, overwrite=overwrite)
     if json:
         output.as_json(
             {
@@ -58,3 +61,4 @@ def prep(
         output.line(
             f"{made.prefix}: {made.documents} documents, {made.tokens} tokens, vocabulary {made.vocab}"
         )
+        output.note(f"in the recipe: model.vocab at least {made.vocab}, data: {{train: {made.prefix}}}")

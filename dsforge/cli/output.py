@@ -59,6 +59,11 @@ def note(text: str) -> None:
     note_raw(printable(text))
 
 
+def flush() -> None:
+    """Send out what stdout holds back, before something that takes long."""
+    sys.stdout.flush()
+
+
 def as_json(value: dict[str, Any]) -> None:
     """Write one JSON object with its schema version to stdout."""
     # ASCII only: a file name that is not UTF-8 still makes a JSON text that every reader takes.

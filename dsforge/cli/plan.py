@@ -56,9 +56,13 @@ def _canonical(made: Plan) -> str:
 
 
 def _print(made: Plan) -> None:
-    layout, batch, model = made.layout, made.batch, made.model
+    layout, batch, model, parameters = made.layout, made.batch, made.model, made.parameters
+    active = ""
+    if parameters.active is not None and parameters.active < parameters.total:
+        active = f" ({format_count(parameters.active)} for a token)"
     output.line(
-        f"{made.name}: {model.name}, {format_count(made.parameters.total)} parameters, trainer {made.trainer}"
+        f"{made.name}: {model.name}, {format_count(parameters.total)} parameters{active}, "
+        f"trainer {made.trainer}"
     )
     where = f"{layout.nodes} x {layout.gpus_per_node} {made.gpu}"
     output.line(
@@ -70,11 +74,12 @@ def _print(made: Plan) -> None:
     output.line(f"  batch    global {batch.global_size} = {triple}, {batch.seq_len} tokens a sample")
     tokens = made.train.steps * batch.global_size * batch.seq_len
     output.line(f"  length   {made.train.steps} steps, {format_count(tokens)} tokens")
+    output.line(f"  data     {_data(made)}")
     nominal = made.nominal
     output.line(
         f"  nominal  {format_count(nominal.parameters)} x {nominal.bytes_per_parameter} B = "
         f"{format_bytes(nominal.model_state_bytes)}, / {nominal.model_parallel_ranks} = "
-        f"{format_bytes(nominal.bytes_per_gpu)} a GPU ({nominal.bytes_formula})"
+        f"{format_bytes(nominal.bytes_per_gpu)} a GPU before ZeRO ({nominal.bytes_formula})"
     )
     output.line()
     rows = [
@@ -100,3 +105,9 @@ def _print(made: Plan) -> None:
         output.table(
             "Decided here", ("key", "value", "why"), [(d.key, str(d.value), d.why) for d in made.decisions]
         )
+
+
+def _data(made: Plan) -> str:
+    if made.data.prefix is not None:
+        return made.data.prefix
+    return f"the built-in corpus (no data in the recipe), {made.data.builtin_vocab} tokens of vocabulary used"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
 from dsforge.cli import output
 from dsforge.cli.options import (
@@ -38,6 +39,8 @@ def render(
     """Write DeepSpeed JSON, hostfile, environment, launch script and plan into a folder."""
     from dsforge.ops.bundles import bundle_of
 
+    if str(out) in ("", "."):
+        raise DsforgeError("DSF048", "the working directory is no bundle", hint="name a folder with --out")
     made = bundle_of(load_sealed(recipe, changes, set_, profile, json=json))
     drift = made.drift(out) if check else []
     if not check:

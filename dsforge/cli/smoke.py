@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +18,9 @@ from dsforge.cli.options import (
     SetOption,
     load,
 )
+
+if TYPE_CHECKING:
+    from dsforge.ops.shrink import Change
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -43,13 +47,16 @@ def smoke(
 
     loaded = load(recipe, changes, set_, profile, json=json)
     result = run_smoke(
-        loaded, start_options(runs), Progress(steps), max_ranks=max_ranks or max_cpu_ranks(), steps=steps
+        loaded,
+        start_options(runs),
+        Progress(steps),
+        _no_word if json else _print_changes,
+        max_ranks=max_ranks or max_cpu_ranks(),
+        steps=steps,
     )
     if json:
         output.as_json(result.as_dict())
     else:
-        for change in result.changes:
-            output.line(f"shrunk {change.key}: {change.recipe} -> {change.used} ({change.why})")
         layout = result.layout
         output.line(
             f"layout TP {layout['tp']} x PP {layout['pp']} x DP {layout['dp']}, ZeRO-{layout['zero']}"
@@ -58,3 +65,13 @@ def smoke(
             output.line(f"{'pass' if check.passed else 'FAIL'}  {check.name}: {check.seen}")
         output.line(f"{'passed' if result.passed else 'failed'}; records in {result.run_dir}")
     raise typer.Exit(result.exit_code)
+
+
+def _no_word(_changes: Sequence[Change]) -> None:
+    """Under --json the changes are in the result."""
+
+
+def _print_changes(changes: Sequence[Change]) -> None:
+    for change in changes:
+        output.line(f"shrunk {change.key}: {change.recipe} -> {change.used} ({change.why})")
+    output.flush()

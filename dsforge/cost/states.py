@@ -1,6 +1,6 @@
 """Model states: bytes of parameters, gradients and optimizer states a rank holds.
 
-Source: Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054), section 3.1 and figure 1. Mixed precision
+Source: Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054), section 3.1, figure 1 and table 1. Mixed precision
 Adam: 2 + 2 + 12 bytes a parameter; fp32 Adam: 4 + 4 + 8.
 """
 
@@ -29,6 +29,28 @@ ADAM = {
     "fp16": BytesPerParameter(parameters=2, gradients=2, optimizer=12),
 }
 """Adam: fp32 keeps two moments (8); mixed precision also keeps a master copy (4 + 8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedOptimizer:
+    """Bytes a parameter under Megatron: what every replica keeps, and what the optimizer may share out."""
+
+    kept: int
+    shared: int
+
+    def bytes_per_parameter(self, dp: int | None) -> float:
+        """Return bytes a parameter on one of `dp` replicas; None without the distributed optimizer."""
+        return self.kept + self.shared / (1 if dp is None else dp)
+
+
+MEGATRON = {
+    "fp16": DistributedOptimizer(kept=4, shared=16),
+    "bf16": DistributedOptimizer(kept=6, shared=12),
+    "fp32": DistributedOptimizer(kept=8, shared=8),
+}
+"""Megatron-LM, docs/source/api-guide/dist_optimizer.md. fp16 keeps weights and gradients in 2 bytes each and
+shares fp32 copies of both and two moments; bf16 accumulates gradients in fp32 (2 + 4) and shares master
+weights and moments; fp32 keeps both in 4 bytes."""
 
 
 def state_bytes(parameters: int, precision: str, zero: int, dp: int) -> dict[str, int]:

@@ -17,6 +17,7 @@ from dsforge.data.tokenizer import SMALLEST_VOCAB, end_of_text_id, load_tokenize
 
 _UINT16_LIMIT = 65_500
 """Megatron stores tokens as uint16 below this vocabulary (megatron/core/datasets: DType.optimal_dtype)."""
+_SUFFIXES = (".bin", ".idx", ".tokenizer.json")
 _BATCH = 64
 """Documents encoded at once; the tokenizer works on all cores within a batch."""
 
@@ -39,13 +40,17 @@ def prepare(
     tokenizer: Path | None = None,
     vocab: int = 32_768,
     json_key: str = "text",
+    overwrite: bool = False,
 ) -> Prepared:
     """Write PREFIX.bin, PREFIX.idx and PREFIX.tokenizer.json from text, .jsonl files or folders.
 
     Each text file or JSON line is one document, ended by the end-of-text token. Files appear whole or
     not at all. DsforgeError DSF05x for unreadable input, empty input or an unwritable target.
     """
-    sources = list(_expand(files))
+    _check_prefix(prefix)
+    if not overwrite and os.access(f"{prefix}.idx", os.F_OK):
+        raise DsforgeError("DSF057", f"{prefix}.idx exists", hint="another prefix, or --overwrite")
+    sources = list(_expand(files, prefix))
     if tokenizer is not None:
         encoder = load_tokenizer(tokenizer)
     else:
@@ -60,7 +65,7 @@ def prepare(
         raise DsforgeError(
             "DSF052",
             f"cannot write {prefix}: {error.strerror}",
-            hint="choose a writable folder with free space",
+            hint="choose a writable folder with free space; XDG_CACHE_HOME names the cache's",
             exit_code=ExitCode.ENVIRONMENT,
         ) from None
 
@@ -77,9 +82,9 @@ def builtin_corpus(vocab: int) -> Path:
     if Path(f"{prefix}.idx").exists() and Path(f"{prefix}.bin").exists():
         return prefix
     if vocab < SMALLEST_VOCAB:
-        _write_bytes(list(_expand(files)), prefix, vocab)
+        _write_bytes(list(_expand(files, prefix)), prefix, vocab)
     else:
-        prepare(files, prefix, vocab=vocab)
+        prepare(files, prefix, vocab=vocab, overwrite=True)
     return prefix
 
 
@@ -91,20 +96,40 @@ class _Source:
     named: bool
 
 
-def _expand(files: Sequence[Path]) -> Iterator[_Source]:
+def _check_prefix(prefix: Path) -> None:
+    """Refuse prefixes whose files would be hidden, nameless, or beside the folder that was meant."""
+    name = prefix.name
+    if not name or name.startswith(".") or _is_folder(prefix):
+        raise DsforgeError(
+            "DSF058", f"{str(prefix)!r} is no prefix of files", hint="FOLDER/NAME, for example -o data/corpus"
+        )
+    if any("\ud800" <= char <= "\udfff" for char in str(prefix)):
+        raise DsforgeError("DSF058", f"{str(prefix)!r} is not UTF-8", hint="choose another name")
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False  # a name that no file can have: writing will say so
+
+
+def _expand(files: Sequence[Path], prefix: Path) -> Iterator[_Source]:
+    made = {Path(f"{prefix}{suffix}") for suffix in _SUFFIXES}
     for path in files:
         if path.is_dir():
             for folder, subfolders, names in os.walk(path):
                 subfolders.sort()
                 for name in sorted(names):
-                    if not name.startswith("."):
-                        yield _Source(Path(folder, name), named=False)
-        elif path.exists():
+                    inside = Path(folder, name)
+                    # A pipe would wait for ever, and a data set made before is no text of the corpus.
+                    if not name.startswith(".") and inside.is_file() and inside not in made:
+                        yield _Source(inside, named=False)
+        elif path.is_file():
             yield _Source(path, named=True)
         else:
-            raise DsforgeError(
-                "DSF053", "no such file or folder", Place(str(path)), "name existing text files"
-            )
+            what = "not a regular file" if path.exists() else "no such file or folder"
+            raise DsforgeError("DSF053", what, Place(str(path)), "name existing text files")
 
 
 def _documents(sources: Sequence[_Source], json_key: str) -> Iterator[str]:
@@ -217,6 +242,7 @@ class _IndexedPair:
         """Write the index and give every file its name, the index last."""
         index = Path(f"{self.prefix}.idx")
         self._builder.finalize(str(self.staged(index)))
+        index.unlink(missing_ok=True)  # an old index must never stand beside new tokens
         for path in (*others, Path(f"{self.prefix}.bin"), index):
             self.staged(path).replace(path)
 
@@ -225,5 +251,5 @@ class _IndexedPair:
 
     def __exit__(self, *_: object) -> None:
         self._builder.data_file.close()
-        for suffix in (".bin", ".idx", ".tokenizer.json"):
+        for suffix in _SUFFIXES:
             self.staged(Path(f"{self.prefix}{suffix}")).unlink(missing_ok=True)

@@ -51,9 +51,9 @@ def disk_error(place: Path, error: Exception) -> DsforgeError:
     """Return the error for a run directory that cannot be written."""
     return DsforgeError(
         "DSF209",
-        f"the run directory cannot be written: {error}",
-        Place(file=str(place)),
-        "free space or choose another folder with --runs-dir or DSFORGE_RUNS",
+        f"a folder of the run cannot be written: {getattr(error, 'strerror', None) or error}",
+        Place(file=str(getattr(error, "filename", None) or place)),
+        "free space or permissions there; --runs, checkpoint.dir and XDG_CACHE_HOME name the folders",
         exit_code=ExitCode.ENVIRONMENT,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
+from dsforge.layout.embedding import embedding_parameters, head_parameters
 from dsforge.layout.shape import Shape
 
 
@@ -45,15 +46,54 @@ def split_by_weight(layer: int, first_extra: int, last_extra: int, layers: int, 
     return counts
 
 
+def split_contiguous(layers: list[int], first_extra: int, last_extra: int, pp: int) -> list[int]:
+    """Return layers a stage that make the heaviest stage lightest, for layers of different weights.
+
+    The lightest possible heaviest stage is found by bisection; stages are then filled from the last one,
+    for the first also keeps most activations under 1F1B. Every stage holds one layer at least.
+    """
+    low, high = 0, sum(layers) + first_extra + last_extra
+    while low < high:
+        limit = (low + high) // 2
+        if _filled(layers, first_extra, last_extra, pp, limit):
+            high = limit
+        else:
+            low = limit + 1
+    counts = _filled(layers, first_extra, last_extra, pp, low)
+    assert counts is not None
+    return counts
+
+
+def _filled(layers: list[int], first_extra: int, last_extra: int, pp: int, limit: int) -> list[int] | None:
+    """Return layers a stage, filling from the last with at most `limit` each; None when they do not fit."""
+    counts = []
+    end = len(layers)
+    for stage in range(pp - 1, -1, -1):
+        held = (first_extra if stage == 0 else 0) + (last_extra if stage == pp - 1 else 0)
+        start = end
+        # One layer at least stays for each earlier stage.
+        while start > stage and held + layers[start - 1] <= limit:
+            start -= 1
+            held += layers[start]
+        if start == end:
+            return None
+        counts.append(end - start)
+        end = start
+    return counts[::-1] if end == 0 else None
+
+
 def assign(shape: Shape, pp: int, method: str, vocab: int) -> list[StageLayers]:
     """Return the stages for `uniform` or `parameters`; needs layers >= pp."""
     if method == "uniform" or pp == 1:
         counts = split_uniform(shape.layers, pp)
     else:
-        embedding = sum(shape.embedding_parameters(vocab).values())
-        head = vocab * shape.hidden + shape.norm_parameters()
-        layer = sum(shape.layer_parameters().values())
-        counts = split_by_weight(layer, embedding, head, shape.layers, pp)
+        embedding = sum(embedding_parameters(shape, vocab).values())
+        head = sum(head_parameters(shape, vocab, shared=False).values())
+        weights = [sum(shape.layer_parameters(layer).values()) for layer in range(shape.layers)]
+        if len(set(weights)) == 1:
+            counts = split_by_weight(weights[0], embedding, head, shape.layers, pp)
+        else:
+            counts = split_contiguous(weights, embedding, head, pp)
     stages = []
     first = 0
     for stage, count in enumerate(counts):
@@ -62,39 +102,18 @@ def assign(shape: Shape, pp: int, method: str, vocab: int) -> list[StageLayers]:
     return stages
 
 
-def stage_components(shape: Shape, stage: StageLayers, vocab: int) -> dict[str, int]:
-    """Return parameters that one stage holds, over all its TP ranks.
+def stage_components(shape: Shape, stage: StageLayers, vocab: int, tp: int = 1) -> dict[str, int]:
+    """Return parameters of one stage by component, as one of its `tp` ranks holds them; 1: the whole stage.
 
     A tied head on another stage than the embedding is a copy that both hold.
     """
-    counts = dict.fromkeys(("word_embedding", "position_embedding"), 0)
-    if stage.has_embedding:
-        counts |= shape.embedding_parameters(vocab)
-    for name, count in shape.layer_parameters().items():
-        counts[name] = count * stage.count
-    counts["final_norm"] = shape.norm_parameters() if stage.has_head else 0
-    shared_here = shape.tied and stage.has_embedding
-    counts["head"] = vocab * shape.hidden if stage.has_head and not shared_here else 0
+    counts = embedding_parameters(shape, vocab, tp) if stage.has_embedding else {}
+    counts |= shape.layers_parameters(stage.first, stage.count, tp)
+    if stage.has_head:
+        counts |= head_parameters(shape, vocab, tp, shared=shape.tied and stage.has_embedding)
     return {name: count for name, count in counts.items() if count}
 
 
-REPLICATED_OVER_TP = ("position_embedding", "norm", "final_norm")
-"""Components that every TP rank holds whole."""
-
-
-def rank_parameters(shape: Shape, components: dict[str, int], layers: int, tp: int) -> int:
-    """Return parameters that one rank of a stage holds: split components / TP, the rest whole.
-
-    Biases of row-parallel layers (attention output, second mlp layer) are added after the reduction
-    and therefore whole on every rank.
-    """
-    total = 0
-    for name, count in components.items():
-        if name in REPLICATED_OVER_TP:
-            total += count
-        elif name in ("attention", "mlp") and shape.biased:
-            whole = shape.hidden * layers
-            total += (count - whole) // tp + whole
-        else:
-            total += count // tp
-    return total
+def rank_parameters(shape: Shape, stage: StageLayers, vocab: int, tp: int) -> int:
+    """Return parameters that one rank of a stage holds, of a vocabulary padded for `tp`."""
+    return sum(stage_components(shape, stage, vocab, tp).values())

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from dsforge.base.errors import DsforgeError
+from dsforge.base.files import read_bounded
 from dsforge.plan.resolve import make_plan
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
 from dsforge.render.bundle import Bundle, render
+
+_LARGEST_HOSTFILE = 16 * 2**20
 
 
 def recipe_root(loaded: LoadedRecipe) -> Path:
@@ -28,7 +31,7 @@ def plan_and_bundle(loaded: LoadedRecipe, allow: frozenset[str] = frozenset()) -
     if plan.hostfile is not None:
         path = recipe_root(loaded) / plan.hostfile
         try:
-            hostfile = path.read_text("utf-8"), str(path)
+            hostfile = read_bounded(path, _LARGEST_HOSTFILE), str(path)
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not UTF-8 text"
             raise DsforgeError(

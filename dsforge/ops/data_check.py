@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
+from dsforge.base.files import read_bounded
+from dsforge.base.shell import quote
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
+
+_LARGEST_TOKENIZER = 256 * 2**20
 
 
 def check_data(plan: Plan, loaded: LoadedRecipe, root: Path) -> None:
@@ -21,19 +27,21 @@ def check_data(plan: Plan, loaded: LoadedRecipe, root: Path) -> None:
                     "DSF045",
                     f"no data file {path}",
                     loaded.place("data.train"),
-                    f"`dsforge data prep FILES -o {plan.data.prefix}` beside the recipe makes it",
+                    f"`dsforge data prep FILES -o {quote(plan.data.prefix)}` beside the recipe makes it",
                     exit_code=ExitCode.ENVIRONMENT,
                 )
+        beside = Path(f"{root / plan.data.prefix}.tokenizer.json")
+        if plan.data.tokenizer is None and beside.is_file():
+            _check_tokenizer(plan, loaded, beside)
     if plan.data.tokenizer is not None:
         _check_tokenizer(plan, loaded, root / plan.data.tokenizer)
 
 
 def _check_tokenizer(plan: Plan, loaded: LoadedRecipe, path: Path) -> None:
     try:
-        tokenizer = json.loads(path.read_text("utf-8"))
-        ids = [*tokenizer["model"]["vocab"].values(), *(t["id"] for t in tokenizer.get("added_tokens", []))]
-        largest = max(int(token) for token in ids)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        tokenizer = json.loads(read_bounded(path, _LARGEST_TOKENIZER))
+        largest = max(_ids(tokenizer))
+    except (OSError, ArithmeticError, RecursionError, ValueError, TypeError, KeyError) as error:
         raise DsforgeError(
             "DSF046",
             f"{path} is not a tokenizer.json with a vocabulary: {error}",
@@ -45,7 +53,14 @@ def _check_tokenizer(plan: Plan, loaded: LoadedRecipe, path: Path) -> None:
         raise DsforgeError(
             "DSF046",
             f"the tokenizer has id {largest}, the model's vocabulary is {plan.model.vocab}",
-            loaded.place("data.tokenizer"),
+            loaded.place("model.vocab"),
             f"set model.vocab to at least {largest + 1}, or prepare the data with a smaller vocabulary",
             exit_code=ExitCode.FINDINGS,
         )
+
+
+def _ids(tokenizer: Any) -> Iterator[int]:
+    """Yield every token's id: a BPE or WordPiece vocabulary is a mapping, a Unigram one a list of pairs."""
+    vocab = tokenizer["model"]["vocab"]
+    yield from (int(number) for number in (vocab.values() if isinstance(vocab, dict) else range(len(vocab))))
+    yield from (int(token["id"]) for token in tokenizer.get("added_tokens") or ())

@@ -91,8 +91,8 @@ def _first_line(program: str | None, *words: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not run: {error}"
     lines = [line for line in (done.stdout or done.stderr).splitlines() if line.strip()]
-    numbered = [line for line in lines if any(char.isdigit() for char in line) and "(c)" not in line]
-    return (numbered or lines or ["no version"])[0].strip()
+    released = [line for line in lines if "release" in line]  # nvcc names its version in the fourth line
+    return (released or lines or ["no version"])[0].strip()
 
 
 def _accelerator() -> dict[str, Any]:

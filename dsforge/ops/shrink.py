@@ -84,7 +84,8 @@ def shrink(
     for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab"):
         use(f"model.{key}", getattr(model, key), shape[key], tiny)
     seq_len = use("batch.seq_len", batch.seq_len, min(batch.seq_len, _SEQ_LEN), tiny)
-    shape["max_positions"] = max(seq_len, 1)
+    if model.position == "learned":
+        shape["max_positions"] = seq_len
     micro = use("batch.micro", batch.micro, min(batch.micro, 2), "the smallest that still batches")
     accumulation = min(batch.accumulation_steps, max(2, 4 * pp if pp > 1 else 4))
     size = use("batch.global", batch.global_size, micro * accumulation * dp, "a batch that takes a second")
@@ -159,7 +160,10 @@ def _own_shape(plan: Plan) -> dict[str, Any]:
 
 
 def _fixed(plan: Plan) -> dict[str, Any]:
-    return {"norm_eps": plan.model.norm_eps, "rope_theta": plan.model.rope_theta}
+    kept: dict[str, Any] = {"norm_eps": plan.model.norm_eps}
+    if plan.model.position == "rope":
+        kept["rope_theta"] = plan.model.rope_theta
+    return kept
 
 
 def _tiny_shape(plan: Plan, tp: int, pp: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -37,6 +37,8 @@ class Check:
     name: str
     passed: bool
     seen: str
+    run_dir: Path | None = None
+    """The run that it was seen in, where that is not the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,21 @@ def with_changes(loaded: LoadedRecipe, section: str, **values: Any) -> LoadedRec
 
 
 def smoke(
-    loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent, *, max_ranks: int, steps: int
+    loaded: LoadedRecipe,
+    options: StartOptions,
+    on_event: OnEvent,
+    on_shrunk: Callable[[Sequence[Change]], None],
+    *,
+    max_ranks: int,
+    steps: int,
 ) -> SmokeResult:
-    """Shrink, train, reload, judge; DsforgeError when the recipe itself is refused."""
+    """Shrink, train, reload, judge; DsforgeError when the recipe itself is refused.
+
+    `on_shrunk` is told what was shrunk before anything starts.
+    """
     original = make_plan(loaded)
     small = shrink(loaded.recipe, original, max_ranks, steps=steps)
+    on_shrunk(small.changes)
     half_way = steps - _WINDOW
     first = with_changes(shrunk_recipe(loaded, small), "checkpoint", every_steps=half_way, keep=0)
     plan, outcome = start(first, options, on_event)
@@ -89,7 +101,8 @@ def smoke(
     if checks[0].passed:
         checks += [_world(plan, outcome), *_learning(outcome, steps)]
         checks.append(_reloads(first, outcome, half_way, options, on_event))
-    passed = all(one.passed for one in checks)
+    failed = [one for one in checks if not one.passed]
+    passed = not failed
     layout = plan.layout
     return SmokeResult(
         passed=passed,
@@ -97,13 +110,14 @@ def smoke(
         changes=small.changes,
         layout={"tp": layout.tp, "pp": layout.pp, "dp": layout.dp, "zero": layout.zero},
         losses=tuple(outcome.losses.values()),
-        run_dir=outcome.run_dir,
+        run_dir=next((one.run_dir for one in failed if one.run_dir), outcome.run_dir),
         exit_code=0 if passed else outcome.exit.code or 1,
     )
 
 
 def _ended_well(outcome: RunOutcome) -> Check:
-    return Check("every rank ended well", outcome.exit.code == 0, outcome.exit.message)
+    seen = f"{outcome.exit.message.splitlines()[0]} (exit {outcome.exit.code})"
+    return Check("every rank ended well", outcome.exit.code == 0, seen)
 
 
 def _world(plan: Plan, outcome: RunOutcome) -> Check:
@@ -139,11 +153,11 @@ def _reloads(
     except DsforgeError as error:
         return Check(name, passed=False, seen=error.message)
     if resumed.exit.code != 0:
-        return Check(name, passed=False, seen=resumed.exit.message)
+        return Check(name, passed=False, seen=resumed.exit.message.splitlines()[0], run_dir=resumed.run_dir)
     difference = max(
         (abs(loss - outcome.losses.get(at, float("inf"))) for at, loss in resumed.losses.items()),
         default=float("inf"),
     )
     same_steps = sorted(resumed.losses) == [at for at in sorted(outcome.losses) if at > step]
     seen = f"steps {step + 1} to {step + _WINDOW} again, largest loss difference {difference:.1e}"
-    return Check(name, same_steps and difference <= RELOAD_TOLERANCE, seen)
+    return Check(name, same_steps and difference <= RELOAD_TOLERANCE, seen, resumed.run_dir)

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from dsforge.base.errors import DsforgeError, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.catalog.tables import find_hardware, find_model
-from dsforge.plan.resolve import examine, make_plan
+from dsforge.plan.resolve import examine, make_plan, refusal
 from dsforge.recipe.document import Document
 from dsforge.recipe.load import LoadedRecipe, check
 
-_ROOM_FOR_STATES = 0.6
+_COMFORTABLE = 0.6
+_TIGHT = 0.8
+"""Shares of a GPU for model states; the rest is left to activations, which recomputation keeps small."""
+_GATHERS_WEIGHTS = 3
 _MAX_PP = 64
+_SEQ_LEN = 4096
+_UNTRAINABLE = "DSF141"
+"""No layout mends this finding, so it is told instead of a search that finds none."""
 
 
 def starter_recipe(
     model: str, gpus: int, gpus_per_node: int, gpu: str, schema: str = "recipe.schema.json"
 ) -> str:
-    """Return a recipe as YAML; DsforgeError DSF063 when no layout of these GPUs holds the model.
+    """Return a recipe as YAML; DsforgeError DSF065 when no layout of these GPUs holds the model.
 
-    `schema` is where editors look for the JSON Schema, from the recipe's folder.
+    DSF141 when the trainer does not build it. `schema` is where editors look for the JSON Schema, from the
+    recipe's folder.
     """
     preset, hardware = find_model(model), find_hardware(gpu)
     per_node = min(gpus, gpus_per_node)
@@ -31,7 +39,9 @@ def starter_recipe(
         raise DsforgeError(
             "DSF063", f"{gpus} GPUs are not whole nodes of {per_node}", hint="a multiple of the node"
         )
-    seq_len = min(preset.shape.get("max_positions", 4096), 4096)
+    limits = (preset.shape.get("max_positions"), preset.shape.get("window"))
+    seq_len = min((_SEQ_LEN, *(limit for limit in limits if limit)))
+    tight = None
     for tp, pp in _layouts(gpus, per_node):
         dp = gpus // (tp * pp)
         data: dict[str, Any] = {
@@ -42,11 +52,16 @@ def starter_recipe(
             "batch": {"global": dp * (4 * pp if pp > 1 else 4), "micro": 1, "seq_len": seq_len},
             "train": {"precision": "fp32" if hardware.accelerator == "cpu" else "bf16"},
         }
-        if _fits(data, hardware.memory_bytes):
+        share = _share_of_memory(data, hardware.memory_bytes)
+        if share <= _COMFORTABLE:
             return _text(data, schema)
+        if share <= _TIGHT and tight is None:
+            tight = data
+    if tight is not None:
+        return _text(tight, schema)
     raise DsforgeError(
-        "DSF063",
-        f"no TP x PP of {gpus} x {hardware.name} holds the states of {preset.name}",
+        "DSF065",
+        f"no TP x PP of {gpus} x {hardware.name} holds the states of {preset.name} in {_TIGHT:.0%} of a GPU",
         hint="more GPUs or a smaller model",
         exit_code=ExitCode.FINDINGS,
     )
@@ -64,15 +79,21 @@ def _layouts(gpus: int, per_node: int) -> Iterator[tuple[int, int]]:
     yield from sorted(degrees, key=lambda pair: (pair[0] * pair[1], pair[1]))
 
 
-def _fits(data: dict[str, Any], memory_bytes: int | None) -> bool:
+def _share_of_memory(data: dict[str, Any], memory_bytes: int | None) -> float:
+    """Return the share of a GPU that the fullest rank's states take; infinite for a layout to pass over."""
     document = Document(data=data)
     loaded = LoadedRecipe(check(document), Path("recipe.yaml"), "", document)
-    if any(found.severity is Severity.ERROR for found in examine(loaded)):
-        return False
+    errors = [found for found in examine(loaded) if found.severity is Severity.ERROR]
+    untrainable = [found for found in errors if found.code == _UNTRAINABLE]
+    if untrainable:
+        raise refusal(untrainable)
+    if errors:
+        return inf
     layout = make_plan(loaded).layout
+    if layout.zero == _GATHERS_WEIGHTS:
+        return inf  # every pass gathers every weight; splitting the model further is the faster start
     worst = max(sum(stage.state_bytes_per_rank.values()) for stage in layout.stages)
-    # ZeRO-3 gathers every weight in every pass; splitting the model further is the faster start.
-    return layout.zero < 3 and (memory_bytes is None or worst <= _ROOM_FOR_STATES * memory_bytes)
+    return worst / memory_bytes if memory_bytes else 0.0
 
 
 def _text(data: dict[str, Any], schema: str) -> str:
@@ -89,6 +110,6 @@ parallel: {flow(data["parallel"])}    # dp and zero: left to the planner
 batch: {flow(data["batch"])}    # global = micro x accumulation steps x DP, exactly
 train: {{steps: 1000, precision: {data["train"]["precision"]}, recompute: none}}
 optimizer: {{lr: 3.0e-4, lr_schedule: cosine, warmup_steps: 100, grad_clip: 1.0}}
-# data: {{train: [[1.0, data/corpus]]}}    # made by `dsforge data prep`; without it: the built-in corpus
-checkpoint: {{dir: checkpoints, every_steps: 200, keep: 3, resume: auto}}
+# data: {{train: data/corpus}}    # made by `dsforge data prep`; without it: the built-in corpus
+checkpoint: {{dir: checkpoints/{data["model"]}, every_steps: 200, keep: 3, resume: auto}}
 """

@@ -49,7 +49,9 @@ def assemble(
         accelerator="cpu" if hardware.accelerator == "cpu" else "cuda",
         gpu=hardware.name,
         model=_model(shape, recipe.parallel.tp),
-        parameters=Parameters(total=shape.parameters(), by_component=shape.components()),
+        parameters=Parameters(
+            total=shape.parameters(), active=shape.active_parameters(), by_component=shape.components()
+        ),
         layout=_layout(recipe, shape, resolved),
         batch=Batch(
             global_size=recipe.batch.global_size,
@@ -75,7 +77,7 @@ def assemble(
 
 
 def _model(shape: Shape, tp: int) -> Model:
-    llama = shape.arch == "llama"
+    traits = shape.traits
     return Model(
         name=shape.name,
         arch=shape.arch,
@@ -89,12 +91,12 @@ def _model(shape: Shape, tp: int) -> Model:
         padded_vocab=padded_vocab(shape.vocab, tp),
         max_positions=shape.max_positions,
         tied=shape.tied,
-        norm="rmsnorm" if llama else "layernorm",
+        norm=traits.norm,
         norm_eps=shape.norm_eps,
-        activation="swiglu" if llama else "gelu",
-        position="rope" if llama else "learned",
+        activation=traits.activation,
+        position=traits.position,
         rope_theta=shape.rope_theta,
-        linear_bias=shape.biased,
+        linear_bias=traits.qkv_bias and traits.output_bias and traits.mlp_bias,
         init_std=_INIT_STD,
     )
 

@@ -8,7 +8,7 @@ from dsforge.catalog.tables import Hardware
 from dsforge.cost.states import state_bytes
 from dsforge.layout.batch import BatchTriple, solve
 from dsforge.layout.shape import Shape, padded_vocab
-from dsforge.layout.stages import StageLayers, assign, rank_parameters, stage_components
+from dsforge.layout.stages import StageLayers, assign, rank_parameters
 from dsforge.plan.types import Decision
 from dsforge.recipe.model import Recipe
 
@@ -70,9 +70,7 @@ def _stages(recipe: Recipe, shape: Shape, out: Resolved) -> None:
         return
     vocab = padded_vocab(shape.vocab, tp)
     out.stages = tuple(assign(shape, pp, recipe.parallel.partition, vocab))
-    out.parameters_of_stage = tuple(
-        rank_parameters(shape, stage_components(shape, stage, vocab), stage.count, tp) for stage in out.stages
-    )
+    out.parameters_of_stage = tuple(rank_parameters(shape, stage, vocab, tp) for stage in out.stages)
 
 
 def _worst(recipe: Recipe, out: Resolved, zero: int) -> int | None:

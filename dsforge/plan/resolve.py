@@ -62,7 +62,7 @@ def _look_up(loaded: LoadedRecipe) -> tuple[Shape | None, Hardware | None, list[
     problems = []
     shape = hardware = None
     try:
-        shape = resolve_shape(recipe.model, recipe.batch.seq_len)
+        shape = resolve_shape(recipe.model, recipe.batch.seq_len, loaded.model_config)
     except DsforgeError as error:
         problems.append(_as_finding(error, "model", loaded.place("model")))
     try:

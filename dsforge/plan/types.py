@@ -16,10 +16,13 @@ class Frozen(BaseModel):
 
 
 class Model(Frozen):
-    """The shape of the model. `padded_vocab` is a multiple of 128 x TP; padding is masked out."""
+    """The shape of the model. `padded_vocab` is a multiple of 128 x TP; padding is masked out.
+
+    A plan shows any family; a rule (DSF141) keeps one that the trainer does not build from its ranks.
+    """
 
     name: str
-    arch: Literal["gpt", "llama"]
+    arch: str
     layers: int
     hidden: int
     heads: int
@@ -32,8 +35,8 @@ class Model(Frozen):
     tied: bool
     norm: Literal["layernorm", "rmsnorm"]
     norm_eps: float
-    activation: Literal["gelu", "swiglu"]
-    position: Literal["learned", "rope"]
+    activation: str
+    position: Literal["learned", "rope", "alibi"]
     rope_theta: float
     linear_bias: bool
     init_std: float
@@ -151,9 +154,14 @@ class Nominal(Frozen):
 
 
 class Parameters(Frozen):
-    """Exact parameter counts, without vocabulary padding, tied weights counted once."""
+    """Exact parameter counts, without vocabulary padding, tied weights counted once.
+
+    `active`: those that one token passes through, fewer than `total` where there are experts; None in
+    plans of an older version.
+    """
 
     total: int
+    active: int | None = None
     by_component: dict[str, int]
 
 

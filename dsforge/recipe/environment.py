@@ -8,6 +8,7 @@ from dsforge.base.errors import DsforgeError, Place
 from dsforge.recipe.document import Document, KeyPath, parse_value
 from dsforge.recipe.layers import put
 from dsforge.recipe.origins import Layer, Origin
+from dsforge.recipe.variables import is_env_value
 from dsforge.recipe.vocabulary import is_free_mapping, is_key, nearest
 
 PREFIX = "DSFORGE__"
@@ -32,7 +33,7 @@ def apply_environment(document: Document, environ: Mapping[str, str]) -> None:
             near = _nearest(path)
             hint = f"did you mean `{_variable(near)}`?" if near else "`dsforge schema` lists the legal keys"
             raise DsforgeError("DSF023", f"unknown key `{dotted}`", place, hint)
-        value = parse_value(environ[name], str(place))
+        value = environ[name] if is_env_value(path) else parse_value(environ[name], str(place))
         put(document, path, value, place, Origin(Layer.ENVIRONMENT, name))
 
 

@@ -17,6 +17,10 @@ def explain(fault: Mapping[str, Any], data: dict[str, Any]) -> tuple[KeyPath, st
         near = nearest(path)
         hint = f"did you mean `{near}`?" if near else "`dsforge schema` lists the legal keys"
         return path, f"unknown key `{dotted}`", hint
+    if fault["type"] == "missing" and path and isinstance(path[-1], int):
+        of = ".".join(str(part) for part in path[:-1])
+        values = f"{path[-1]} value{'' if path[-1] == 1 else 's'}"
+        return path[:-1], f"`{of}` has {values}, which is too few", f"write one more value in `{of}`"
     if fault["type"] == "missing":
         return path, f"required key `{dotted}` is missing", f"add `{dotted}`"
     message, hint = _wrong_value(fault, dotted)
@@ -34,7 +38,8 @@ _LIMITS = {
 def _wrong_value(fault: Mapping[str, Any], dotted: str) -> tuple[str, str]:
     kind = fault["type"]
     context = fault.get("ctx", {})
-    is_what = f"`{dotted}` is {_show(fault.get('input'))}"
+    secret = dotted.startswith("launch.env.")
+    is_what = f"`{dotted}` is {'not legal' if secret else _show(fault.get('input'))}"
     if kind in ("literal_error", "enum"):
         return is_what, f"one of {context.get('expected', 'the legal values')}"
     if kind in ("model_type", "dict_type", "model_attributes_type"):

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -16,8 +17,9 @@ from dsforge.recipe.extends import read_chain
 from dsforge.recipe.faults import explain
 from dsforge.recipe.layers import lay_over, mark, merge, part, put
 from dsforge.recipe.model import Recipe
+from dsforge.recipe.model_file import names_config, read_model_config
 from dsforge.recipe.origins import Layer, Origin
-from dsforge.recipe.variables import interpolate
+from dsforge.recipe.variables import interpolate, is_env_value
 
 __all__ = ["LoadedRecipe", "apply_override", "check", "load_recipe", "merge"]
 
@@ -30,6 +32,8 @@ class LoadedRecipe:
     path: Path
     text: str
     document: Document
+    model_config: Mapping[str, Any] | None = None
+    """What the `config.json` holds that `model` names, if it names one."""
     profile: str | None = None
     changes: tuple[str, ...] = ()
 
@@ -43,7 +47,8 @@ class LoadedRecipe:
 
 
 def _key_path(dotted: str | None) -> KeyPath:
-    return tuple(dotted.split(".")) if dotted else ()
+    parts = dotted.split(".") if dotted else ()
+    return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
 def load_recipe(
@@ -75,7 +80,12 @@ def load_recipe(
     for name in sorted(recipe.profiles):
         if name != profile:
             _check_profile(copy.deepcopy(written), name, path, environ)
-    return LoadedRecipe(recipe, path, text, document, profile=profile, changes=tuple(overrides))
+    config = None
+    if names_config(recipe.model):
+        config = read_model_config(path.parent / str(recipe.model), document.place(("model",)))
+    return LoadedRecipe(
+        recipe, path, text, document, model_config=config, profile=profile, changes=tuple(overrides)
+    )
 
 
 def _check_profile(document: Document, name: str, path: Path, environ: Mapping[str, str] | None) -> None:
@@ -141,12 +151,23 @@ def apply_override(document: Document, argument: str) -> None:
     key, equals, raw = argument.partition("=")
     path: KeyPath = tuple(key.split("."))
     if not equals or not all(path):
-        raise DsforgeError("DSF021", "is not key.path=value", place, "for example batch.micro=4")
+        raise DsforgeError(
+            "DSF021",
+            f"`{argument}` is not key.path=value",
+            place,
+            "for example batch.micro=4, without spaces around the sign",
+        )
     for word, fault, hint in (
         ("profiles", "profiles are chosen with --profile", "--profile NAME"),
         ("extends", "a recipe says in its file what it extends", "write `extends:` into the file"),
     ):
         if path[0] == word:
             raise DsforgeError("DSF021", fault, place, hint)
-    value = parse_value(raw, str(place))
-    put(document, path, value, place, Origin(Layer.ARGUMENT, argument))
+    shown, value = argument, raw
+    if is_env_value(path):
+        # A value that may be secret is never shown, and its text arrives as it stands.
+        shown = f"{key}=..."
+        place = Place(file=f"argument `{shown}`")
+    else:
+        value = parse_value(raw, str(place))
+    put(document, path, value, place, Origin(Layer.ARGUMENT, shown))

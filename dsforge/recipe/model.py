@@ -39,8 +39,10 @@ class Recipe(Section):
     )
     name: Name = Field(default="recipe", description="Name of the job; default: the file's name.")
     model: Annotated[
-        Annotated[ShapeSection, Tag("shape")] | Annotated[Name, Tag("preset")], Discriminator(_model_form)
-    ] = Field(description="A preset, a size such as 13B, or the shape written out.")
+        Annotated[ShapeSection, Tag("shape")] | Annotated[PathText, Tag("preset")], Discriminator(_model_form)
+    ] = Field(
+        description="A preset, a size such as 13B, the path of a config.json, or the shape written out."
+    )
     cluster: ClusterSection
     parallel: ParallelSection = Field(default_factory=ParallelSection)
     offload: OffloadSection = Field(default_factory=OffloadSection)

@@ -13,16 +13,19 @@ _MAX_COUNT = 10**18
 """Beyond any model, corpus or cluster; keeps products inside what JSON readers hold exactly."""
 
 
-def _count(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("is true/false, not a count")
-    if isinstance(value, str):
-        return parse_count(value)
-    if isinstance(value, float):
-        if not math.isfinite(value) or not value.is_integer():
-            raise ValueError(f"{value} is not a whole number")
-        return int(value)
-    return value
+def _count_of(unit: str | None) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("is true/false, not a count")
+        if isinstance(value, str):
+            return parse_count(value, unit)
+        if isinstance(value, float):
+            if not math.isfinite(value) or not value.is_integer():
+                raise ValueError(f"{value} is not a whole number")
+            return int(value)
+        return value
+
+    return BeforeValidator(check)
 
 
 def _seconds(value: Any) -> Any:
@@ -39,20 +42,36 @@ def _plain_number(value: Any) -> Any:
     return value
 
 
-def _integer_schema(minimum: int) -> WithJsonSchema:
-    pattern = r"^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?\s*[KMBGTkmbgt]?(\s*(tokens?|samples?|steps?))?$"
+def _integer_schema(minimum: int, unit: str | None) -> WithJsonSchema:
+    word = rf"(\s*{unit}s?)?" if unit else ""
+    pattern = rf"^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?\s*[KMBGTkmbgt]?{word}$"
     return WithJsonSchema(
         {"anyOf": [{"type": "integer", "minimum": minimum}, {"type": "string", "pattern": pattern}]}
     )
 
 
-PositiveCount = Annotated[
-    int, Field(strict=True, ge=1, le=_MAX_COUNT), BeforeValidator(_count), _integer_schema(1)
-]
-"""A whole number from 1, with optional units: 1000, `4M tokens`."""
+def _counted(minimum: int, most: int, unit: str | None) -> Any:
+    bounds = Field(strict=True, ge=minimum, le=most)
+    return Annotated[int, bounds, _count_of(unit), _integer_schema(minimum, unit)]
 
-Count = Annotated[int, Field(strict=True, ge=0, le=_MAX_COUNT), BeforeValidator(_count), _integer_schema(0)]
-"""A whole number from 0, with optional units."""
+
+PositiveCount = _counted(1, _MAX_COUNT, None)
+"""A whole number from 1, with an optional multiplier: 1000, `13B`."""
+
+Count = _counted(0, _MAX_COUNT, None)
+"""A whole number from 0, with an optional multiplier."""
+
+Tokens = _counted(1, 10**16, "token")
+"""A number of tokens: `300B tokens`. The limit is a thousand times the largest corpus."""
+
+Samples = _counted(1, 10**9, "sample")
+"""A number of samples: `512 samples`."""
+
+Steps = _counted(1, 10**9, "step")
+"""A number of optimizer steps: `1000 steps`."""
+
+StepsOrNone = _counted(0, 10**9, "step")
+"""A number of optimizer steps, where 0 means never."""
 
 Degree = Annotated[int, Field(strict=True, ge=1, le=1_048_576)]
 """A parallel degree or a number of hosts or devices."""
@@ -72,19 +91,47 @@ Seconds = Annotated[
 ]
 """A duration: `15m`, `1h30m`, or plain seconds; 0 switches the limit off."""
 
-Ratio = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False), BeforeValidator(_plain_number)]
+
+def _number(
+    *, ge: float | None = None, gt: float | None = None, le: float | None = None, lt: float | None = None
+) -> Any:
+    limits = Field(strict=True, allow_inf_nan=False, ge=ge, gt=gt, le=le, lt=lt)
+    return Annotated[float, limits, BeforeValidator(_plain_number)]
+
+
+Ratio = _number(ge=0, lt=1)
 """A number in [0, 1)."""
 
-NonNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), BeforeValidator(_plain_number)]
+NonNegative = _number(ge=0, le=1e12)
 """A finite number from 0."""
 
-Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), BeforeValidator(_plain_number)]
+Epsilon = _number(ge=1e-30, le=1)
+"""A small number that keeps a denominator from zero."""
+
+Rate = _number(gt=0, le=100)
+"""A learning rate."""
+
+RateOrZero = _number(ge=0, le=100)
+"""A learning rate or decay, or none."""
+
+Positive = _number(gt=0, le=1e12)
 """A finite number above 0."""
 
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
 """Text that names something; it may hold any character a file may, except NUL."""
 
-PathText = Annotated[str, Field(strict=True, min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
+
+def _no_home(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("~"):
+        raise ValueError("`~` is not expanded in a recipe; write the whole path")
+    return value
+
+
+PathText = Annotated[
+    str,
+    Field(strict=True, min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$"),
+    BeforeValidator(_no_home),
+]
 """A path as written, relative to the recipe's folder."""
 
 Flag = Annotated[bool, Field(strict=True)]
@@ -100,13 +147,14 @@ EnvName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
 def _env_value(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("is true/false; write the text the program expects, in quotes")
-    return str(value) if isinstance(value, int | float) else value
+    if isinstance(value, int | float):
+        raise ValueError("is a number, which YAML rewrites (010, 1e3); write the text in quotes")
+    return value
 
 
 EnvValue = Annotated[
     str,
     Field(pattern=r"^[^\x00\n\r]*$", max_length=32_768),
     BeforeValidator(_env_value),
-    WithJsonSchema({"type": ["string", "number"]}),
 ]
 """Value of an environment variable: one line of text."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from dsforge.recipe.quantities import (
     Count,
     Degree,
     EnvName,
     EnvValue,
+    Epsilon,
     Flag,
     Name,
     NonNegative,
@@ -18,8 +19,14 @@ from dsforge.recipe.quantities import (
     PathText,
     Positive,
     PositiveCount,
+    Rate,
+    RateOrZero,
     Ratio,
+    Samples,
     Seconds,
+    Steps,
+    StepsOrNone,
+    Tokens,
 )
 
 
@@ -57,7 +64,7 @@ class ShapeSection(Section):
         default=None, description="Learned positions (gpt); default: batch.seq_len."
     )
     rope_theta: Positive | None = Field(default=None, description="RoPE base (llama); default: 10000.")
-    norm_eps: Positive | None = Field(default=None, description="Default: 1e-5.")
+    norm_eps: Epsilon | None = Field(default=None, description="Default: 1e-5.")
 
 
 class ClusterSection(Section):
@@ -106,23 +113,23 @@ class OffloadSection(Section):
 class BatchSection(Section):
     """The batch: global = micro x accumulation steps x DP, solved exactly."""
 
-    global_size: PositiveCount = Field(alias="global", description="Samples an optimizer step.")
-    micro: PositiveCount | Literal["auto"] = Field(
+    global_size: Samples = Field(alias="global", description="Samples an optimizer step.")
+    micro: Samples | Literal["auto"] = Field(
         default="auto", description="Samples a replica holds at once; auto: 1."
     )
-    seq_len: Annotated[PositiveCount, Field(le=10**8)] = Field(description="Tokens a sample.")
+    seq_len: Annotated[Tokens, Field(le=10**8)] = Field(description="Tokens a sample.")
 
 
 class TrainSection(Section):
     """Length, precision and memory levers."""
 
-    steps: PositiveCount | None = Field(
+    steps: Steps | None = Field(
         default=None, description="Optimizer steps; default: 100 when tokens is not given either."
     )
-    tokens: PositiveCount | None = Field(
+    tokens: Tokens | None = Field(
         default=None, description="Tokens to train on, instead of steps; rounded up to whole steps."
     )
-    eval_every: Count = Field(default=0, description="Steps between validations; 0: none.")
+    eval_every: StepsOrNone = Field(default=0, description="Steps between validations; 0: none.")
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         default="bf16", description="Precision of weights and math."
     )
@@ -138,25 +145,51 @@ class OptimizerSection(Section):
     """AdamW and its learning rate."""
 
     type: Literal["adamw"] = Field(default="adamw", description="The optimizer.")
-    lr: Positive = Field(default=3.0e-4, description="Peak learning rate.")
-    min_lr: NonNegative = Field(default=0.0, description="Learning rate that the decay ends at.")
+    lr: Rate = Field(default=3.0e-4, description="Peak learning rate.")
+    min_lr: RateOrZero = Field(default=0.0, description="Learning rate that the decay ends at.")
     lr_schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="Decay after warm-up."
     )
-    warmup_steps: Count = Field(default=0, description="Steps of linear warm-up.")
-    weight_decay: NonNegative = Field(default=0.1, description="Not applied to biases and norms.")
+    warmup_steps: StepsOrNone = Field(default=0, description="Steps of linear warm-up.")
+    weight_decay: RateOrZero = Field(default=0.1, description="Not applied to biases and norms.")
     betas: tuple[Ratio, Ratio] = Field(default=(0.9, 0.95), description="Decay of the two moments.")
-    eps: Positive = Field(default=1.0e-8, description="Added to the denominator.")
+    eps: Epsilon = Field(default=1.0e-8, description="Added to the denominator.")
     grad_clip: NonNegative = Field(default=1.0, description="Largest global gradient norm; 0: no clipping.")
+
+
+def _one_prefix(value: Any) -> Any:
+    return [[1.0, value]] if isinstance(value, str) else value
+
+
+Blend = Annotated[
+    tuple[tuple[Positive, PathText], ...],
+    Field(min_length=1),
+    BeforeValidator(_one_prefix),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {
+                        "type": "array",
+                        "prefixItems": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}],
+                        "minItems": 2,
+                        "maxItems": 2,
+                    },
+                },
+            ]
+        }
+    ),
+]
 
 
 class DataSection(Section):
     """What is trained on; a recipe without this section uses the built-in corpus."""
 
-    train: Annotated[tuple[tuple[Positive, PathText], ...], Field(min_length=1)] = Field(
-        description="Weight and prefix of each .bin/.idx pair."
-    )
-    valid: tuple[tuple[Positive, PathText], ...] | None = Field(default=None, description="Validation sets.")
+    train: Blend = Field(description="A prefix of a .bin/.idx pair, or [weight, prefix] of each of several.")
+    valid: Blend | None = Field(default=None, description="Validation sets.")
     tokenizer: PathText | None = Field(default=None, description="The tokenizer.json the data was made with.")
     workers: Annotated[Count, Field(le=1024)] = Field(default=2, description="Loader workers a rank.")
 
@@ -165,7 +198,7 @@ class CheckpointSection(Section):
     """When and where states are saved."""
 
     dir: PathText | None = Field(default=None, description="Default: inside the run directory.")
-    every_steps: Count = Field(default=0, description="Steps between saves; 0: only at the end.")
+    every_steps: StepsOrNone = Field(default=0, description="Steps between saves; 0: only at the end.")
     keep: Count = Field(default=3, description="Newest checkpoints kept; 0: all.")
     resume: PathText = Field(
         default="auto", description="auto: newest whole checkpoint if any; never; or a checkpoint's path."

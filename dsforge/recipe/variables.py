@@ -10,9 +10,7 @@ from typing import Any
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.recipe.document import Document, KeyPath, parse_value
 
-SECRET_NAME = re.compile(
-    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|CREDENTIALS?)(_|$)", re.IGNORECASE
-)
+SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASS(WORD|WD)?|PAT|(API)?KEY|CREDENTIALS?)(_|$)", re.IGNORECASE)
 """Names of variables whose values belong in no file."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
@@ -43,7 +41,7 @@ def interpolate(
             return [walk(inner, (*path, index)) for index, inner in enumerate(node)]
         if not isinstance(node, str) or "${" not in node:
             return node
-        value, told = _resolve(node, document.place(path), environ)
+        value, told = _resolve(node, document.place(path), environ, as_text=is_env_value(path))
         document.origins[path] = replace(document.origin(path), variables=told)
         return value
 
@@ -56,7 +54,15 @@ def interpolate(
         document.data = walk(parent, ())
 
 
-def _resolve(text: str, place: Place, environ: Mapping[str, str] | None) -> tuple[Any, tuple[str, ...]]:
+def is_env_value(path: KeyPath) -> bool:
+    """Return whether a key names a variable of the ranks, whose text arrives as it stands."""
+    inside = path[2:] if path[:1] == ("profiles",) else path
+    return len(inside) == 3 and inside[:2] == ("launch", "env")
+
+
+def _resolve(
+    text: str, place: Place, environ: Mapping[str, str] | None, *, as_text: bool
+) -> tuple[Any, tuple[str, ...]]:
     told: list[str] = []
 
     def value_of(match: re.Match[str]) -> str:
@@ -72,7 +78,8 @@ def _resolve(text: str, place: Place, environ: Mapping[str, str] | None) -> tupl
 
     whole = _REFERENCE.fullmatch(text)
     new = _REFERENCE.sub(value_of, text)
-    return (_scalar(new) if whole and whole[1] is not None else new), tuple(told)
+    is_scalar = whole is not None and whole[1] is not None and not as_text
+    return (_scalar(new) if is_scalar else new), tuple(told)
 
 
 def _look_up(

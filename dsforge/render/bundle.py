@@ -10,7 +10,7 @@ import jinja2
 
 from dsforge.base import shell
 from dsforge.base.canonical import dumps
-from dsforge.base.errors import DsforgeError
+from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.base.files import write_atomically
 from dsforge.base.resources import folder
@@ -29,7 +29,18 @@ class Bundle:
     files: dict[str, str]
 
     def write(self, where: Path) -> None:
-        """Write every file atomically; DsforgeError DSF042 when the folder cannot be written."""
+        """Write every file atomically.
+
+        DsforgeError DSF042 when the folder cannot be written, DSF047 when it holds other files than a bundle.
+        """
+        foreign = _foreign(where)
+        if foreign:
+            raise DsforgeError(
+                "DSF047",
+                f"{where} is not a bundle: it holds {foreign}",
+                Place(file=str(where)),
+                "name a new folder, or one that dsforge rendered",
+            )
         try:
             for name, text in self.files.items():
                 write_atomically(where / name, text, mode=_EXECUTABLE if name.endswith(".sh") else _READABLE)
@@ -50,6 +61,16 @@ class Bundle:
             if not (where / name).is_file() or (where / name).read_bytes() != text.encode()
         ]
         return sorted({*differing, *(there - set(self.files))})
+
+
+def _foreign(where: Path) -> str | None:
+    """Return a file that shows a folder to be no bundle of ours: a bundle holds a plan.json."""
+    if not where.is_dir():
+        return None
+    there = sorted(path.name for path in where.iterdir())
+    if not there or "plan.json" in there:
+        return None
+    return there[0]
 
 
 def render(plan: Plan, hostfile: tuple[str, str] | None = None) -> Bundle:

@@ -35,6 +35,8 @@ class Rule:
     check: Callable[[Facts], Iterable[Found]]
     plannable: bool = False
     """The numbers of a plan stand even where this rule is broken, so `plan` can show them."""
+    firm: bool = False
+    """No experiment may set it aside: what would run is not what the recipe names."""
 
 
 @cache
@@ -49,8 +51,8 @@ def rules() -> dict[str, Rule]:
 
 
 def apply(facts: Facts, allow: frozenset[str] = frozenset()) -> Iterator[Finding]:
-    """Yield findings of all rules; an allowed code weighs as a warning."""
+    """Yield findings of all rules; an allowed code weighs as a warning, unless its rule is firm."""
     for rule in rules().values():
-        severity = Severity.WARNING if rule.code in allow else rule.severity
+        severity = Severity.WARNING if rule.code in allow and not rule.firm else rule.severity
         for found in rule.check(facts):
             yield Finding(rule.code, severity, found.message, found.key, None, found.hint, found.fix)

@@ -12,6 +12,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def check_fits(manifest: CheckpointManifest, plan: Plan, folder: Path) -> None:
     for fact in sorted(planned.keys() | manifest.layout.keys()):
         if planned.get(fact) != manifest.layout.get(fact):
             message = f"{fact} was {manifest.layout.get(fact)}, the plan says {planned.get(fact)}"
-            hint = "resume under the layout that it was saved with, or set checkpoint.resume to never"
+            hint = "resume under the layout that it was saved with, or name another checkpoint.dir"
             raise DsforgeError("DSF331", f"the checkpoint has another layout: {message}", place, hint)
     if manifest.consumed_samples != manifest.step * plan.batch.global_size:
         message = (
@@ -97,7 +98,12 @@ def check_fits(manifest: CheckpointManifest, plan: Plan, folder: Path) -> None:
     for entry in parameter_entries(plan):
         if saved.get(entry.name) != entry:
             message = f"the checkpoint is of another model: {entry.name} differs"
-            raise DsforgeError("DSF333", message, place, "resume with the model that it was saved from")
+            raise DsforgeError(
+                "DSF333",
+                message,
+                place,
+                "name another checkpoint.dir, or resume with the model it was saved from",
+            )
 
 
 def find(context: RankContext) -> tuple[Path, CheckpointManifest] | None:
@@ -199,6 +205,7 @@ def save(engine: Any, context: RankContext, step: int) -> Path:
             _sweep(context.checkpoint_dir)
             temporary.mkdir(parents=True)
         dist.barrier()
+        make_loadable_without_code()
         engine.deepspeed.save_checkpoint(str(temporary), tag=TAG, save_latest=False)
         _flush(temporary)
         files = _common_files(temporary)
@@ -271,11 +278,25 @@ def prune(root: Path, keep: int) -> None:
     """Remove what died half-way and all but the newest `keep` whole checkpoints; 0 keeps all."""
     _sweep(root)
     whole = whole_checkpoints(root)
-    for _, folder in whole[: len(whole) - keep] if keep else ():
+    for _, folder in whole[: max(0, len(whole) - keep)] if keep else ():
         # Renamed first: half a removal must not look whole.
         doomed = folder.with_name(f"{folder.name}{_TEMPORARY}pruned")
         folder.rename(doomed)
         shutil.rmtree(doomed)
+
+
+def _reduce_by_value(member: Enum, _protocol: int) -> tuple[type[Enum], tuple[Any]]:
+    return type(member), (member.value,)
+
+
+def make_loadable_without_code() -> None:
+    """Keep the engine's enum from being pickled as a call of `getattr`, as Python before 3.11.4 does.
+
+    Files are loaded with `weights_only`, which rightly refuses that call.
+    """
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+
+    ZeroStageEnum.__reduce_ex__ = _reduce_by_value
 
 
 def restore(engine: Any, folder: Path) -> None:

@@ -82,7 +82,7 @@ def resume(context: RankContext, engine: Engine, recorder: Recorder) -> int:
         return 0
     folder, step = choice
     checkpoint.restore(engine, folder)
-    recorder.event("resumed", f"from step {step}", step=step, folder=str(folder))
+    recorder.event("resumed", f"resumed from the checkpoint of step {step}", step=step, folder=str(folder))
     return step
 
 
@@ -117,4 +117,4 @@ def run(context: RankContext, engine: Engine, recorder: Recorder, batches: Batch
         recorder.metrics(step, result, rate, time.perf_counter() - began)
         if step == plan.train.steps or (every and step % every == 0):
             folder = checkpoint.save(engine, context, step)
-            recorder.event("checkpoint", f"step {step}", step=step, folder=str(folder))
+            recorder.event("checkpoint", f"checkpoint of step {step} written", step=step, folder=str(folder))

@@ -35,7 +35,7 @@ SURFACE = {
     "doctor": "--json",
     "config show": "--json --origin --profile --set",
     "config migrate": "--dry-run --dryrun",
-    "data prep": "--builtin --json --json-key --out --tokenizer --vocab -o",
+    "data prep": "--builtin --json --json-key --out --overwrite --tokenizer --vocab -o",
     "runs list": "--json --runs",
     "runs show": "--json --runs",
     "runs logs": "--attempt --rank --runs",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsforge.catalog.families import families
 from dsforge.layout.shape import Shape, padded_vocab
 from dsforge.layout.stages import StageLayers, assign, rank_parameters, stage_components
 
@@ -25,11 +26,13 @@ def shapes(draw: st.DrawFn) -> tuple[Shape, int, int]:
     tp = draw(st.sampled_from([1, 2, 4, 8]))
     pp = draw(st.integers(1, 4))
     kv_heads = tp * draw(st.integers(1, 3))
+    arch = draw(st.sampled_from(["gpt", "llama"]))
+    hidden = draw(st.integers(1, 64)) * 2
     shape = Shape(
         name="drawn",
-        arch=draw(st.sampled_from(["gpt", "llama"])),
+        arch=arch,
         layers=draw(st.integers(pp, 9)),
-        hidden=draw(st.integers(1, 64)) * 2,
+        hidden=hidden,
         heads=kv_heads * draw(st.integers(1, 3)),
         kv_heads=kv_heads,
         head_dim=2 * draw(st.integers(1, 16)),
@@ -40,6 +43,8 @@ def shapes(draw: st.DrawFn) -> tuple[Shape, int, int]:
         norm_eps=1e-5,
         rope_theta=1e4,
         nominal_parameters=None,
+        embedding_width=hidden,
+        traits=families()[arch].traits,
     )
     return shape, tp, pp
 
@@ -96,7 +101,7 @@ def test_ranks_sum_to_the_model_and_the_copies_they_keep(drawn: tuple[Shape, int
     total = 0
     for stage in assign(shape, pp, "parameters", vocab):
         tensors = stage_tensors(shape, stage, vocab)
-        each = rank_parameters(shape, stage_components(shape, stage, vocab), stage.count, tp)
+        each = rank_parameters(shape, stage, vocab, tp)
         assert each == sum(prod(t.shape) // tp if t.split else prod(t.shape) for t in tensors)
         kept_whole = sum(prod(t.shape) for t in tensors if not t.split)
         total += each * tp - kept_whole * (tp - 1)

@@ -37,6 +37,7 @@ def _one(code: str, old: str, new: str, at: str, fix: str | None) -> Broken:
 
 
 _LLAMA = "arch: llama, layers: 4, hidden: 64, heads: 4, kv_heads: 2, ffn_hidden: 176"
+_MODEL = f"{{{_LLAMA}, vocab: 512}}"
 _PARALLEL = "{tp: 2, pp: 2, dp: 2, zero: 1}"
 
 BROKEN = (
@@ -54,6 +55,7 @@ BROKEN = (
         "pp: 2",
         "parallel.partition=parameters",
     ),
+    _one("DSF108", "vocab: 512", "vocab: 512, max_positions: 64", "max_positions", None),
     _one("DSF110", "dp: 2", "dp: 3", "dp: 3", "parallel.dp=2"),
     _one("DSF110", _PARALLEL, "{tp: 2, pp: 3, dp: auto, zero: 1}", "tp: 2", None),
     _one("DSF110", _PARALLEL, "{tp: 2, pp: 3, dp: 2, zero: 1}", "dp: 2", None),
@@ -84,10 +86,28 @@ BROKEN = (
         "parallel.tp=1",
     ),
     _one("DSF131", "micro: 2", "micro: 4", "global: 32", None),
+    _one("DSF141", _MODEL, "qwen3-0.6b", "model", None),
+    Broken(
+        "DSF141",
+        ((_MODEL, "mistral-7b-v0.1"), ("seq_len: 64", "seq_len: 8192")),
+        "seq_len",
+        "batch.seq_len=4096",
+    ),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {RANK: '0'}}", "RANK", None),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {UID: '0'}}", "UID", None),
     _one(
         "DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {dsforge_here: x}}", "dsforge_h", None
+    ),
+    _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env_from: [RANK]}", "RANK", None),
+    _one(
+        "DSF150",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {env_from: [HF_X], env: {HF_X: a}}",
+        "HF_X: a",
+        None,
+    ),
+    _one(
+        "DSF151", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {OPENAI_KEY: x}}", "OPENAI_KEY", None
     ),
     _one("DSF151", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {HF_TOKEN: x}}", "HF_TOKEN", None),
     Broken(
@@ -102,10 +122,7 @@ BROKEN = (
     Broken(
         "DSF160",
         (
-            (
-                "{arch: llama, layers: 4, hidden: 64, heads: 4, kv_heads: 2, ffn_hidden: 176, vocab: 512}",
-                "13B",
-            ),
+            (_MODEL, "13B"),
             ("gpu: cpu", "gpu: a100-sxm-40gb"),
             (_PARALLEL, "{zero: 0}"),
         ),

@@ -23,6 +23,8 @@ class Capabilities:
     """What one trainer honours; a key that is not listed is honoured with any legal value."""
 
     trainer: str
+    families: tuple[str, ...]
+    """Model families whose shapes it builds."""
     honours: dict[str, Honoured]
     max_data_sets: int
 
@@ -34,4 +36,4 @@ def capabilities(trainer: str) -> Capabilities:
     name = trainer if folder.joinpath(f"{trainer}.yaml").is_file() else "forge"
     table = YAML(typ="safe", pure=True).load(folder.joinpath(f"{name}.yaml").read_text("utf-8"))
     honours = {key: Honoured(tuple(row["values"]), row["why"]) for key, row in table["honours"].items()}
-    return Capabilities(table["trainer"], honours, table["max_data_sets"])
+    return Capabilities(table["trainer"], tuple(table["families"]), honours, table["max_data_sets"])

@@ -11,6 +11,7 @@ from dsforge.rules.registry import Found, Rule
 _RESERVED = {
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("CROSS_RANK", "CROSS_SIZE", "MASTER_ADDR", "MASTER_PORT", "DS_ENV_FILE", "CUDA_VISIBLE_DEVICES"),
+    "PATH",
 }
 _SHELL = {
     *("BASH", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS"),
@@ -24,14 +25,22 @@ would not arrive on the ranks as written."""
 
 
 def _check(facts: Facts) -> Iterator[Found]:
-    for name in facts.recipe.launch.env:
-        if name in _RESERVED | _SHELL or name.upper().startswith("DSFORGE_"):
-            owner = "bash keeps for itself" if name in _SHELL else "the launcher sets on every rank"
-            yield Found(
-                f"launch.env sets {name}, which {owner}",
-                f"launch.env.{name}",
-                "remove it",
-            )
+    launch = facts.recipe.launch
+    for section, names in (("env", tuple(launch.env)), ("env_from", launch.env_from)):
+        for index, name in enumerate(names):
+            if name in _RESERVED | _SHELL or name.upper().startswith("DSFORGE_"):
+                owner = "bash keeps for itself" if name in _SHELL else "the launcher sets on every rank"
+                yield Found(
+                    f"launch.{section} sets {name}, which {owner}",
+                    f"launch.{section}.{name if section == 'env' else index}",
+                    "remove it",
+                )
+    for name in sorted(set(launch.env) & set(launch.env_from)):
+        yield Found(
+            f"{name} stands in launch.env and in launch.env_from",
+            f"launch.env.{name}",
+            "keep it in launch.env_from if it is a secret, else in launch.env",
+        )
 
 
 RULE = Rule(

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import gcd
 
 from dsforge.base.errors import Fix, Severity
+from dsforge.rules.degrees import legal_tp, nearest_below
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
 
 def _check(facts: Facts) -> Iterator[Found]:
-    ffn, tp = facts.shape.ffn_hidden, facts.recipe.parallel.tp
+    widths, tp = facts.shape.mlp_widths(), facts.recipe.parallel.tp
+    # Experts may be of other widths than the dense layers: TP has to divide them all.
+    ffn = gcd(*widths)
     if ffn % tp:
-        legal = [degree for degree in range(1, tp) if ffn % degree == 0]
+        legal = legal_tp(facts.shape)
         yield Found(
-            f"ffn_hidden {ffn} cannot be split over TP {tp}",
+            f"ffn_hidden {' and '.join(map(str, widths))} cannot be split over TP {tp}",
             "parallel.tp",
-            f"make ffn_hidden a multiple of {tp}, or TP one of {', '.join(map(str, legal[-4:]))}",
-            Fix("parallel.tp", legal[-1]),
+            f"make ffn_hidden a multiple of {tp}, or TP one of {', '.join(map(str, legal))}",
+            Fix("parallel.tp", nearest_below(legal, tp)),
         )
 
 

@@ -10,7 +10,7 @@ from dsforge.rules.registry import Found, Rule
 
 
 def _check(facts: Facts) -> Iterator[Found]:
-    if facts.shape.arch == "llama" and facts.shape.head_dim % 2:
+    if facts.shape.traits.position == "rope" and facts.shape.head_dim % 2:
         yield Found(
             f"a head is {facts.shape.head_dim} wide, an odd number",
             "model.head_dim"

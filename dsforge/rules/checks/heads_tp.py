@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dsforge.base.errors import Fix, Severity
+from dsforge.rules.degrees import legal_tp, nearest_below
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
@@ -12,12 +13,12 @@ from dsforge.rules.registry import Found, Rule
 def _check(facts: Facts) -> Iterator[Found]:
     heads, tp = facts.shape.heads, facts.recipe.parallel.tp
     if heads % tp:
-        legal = [degree for degree in range(1, tp) if heads % degree == 0]
+        legal = legal_tp(facts.shape)
         yield Found(
             f"{heads} heads cannot be split over TP {tp}",
             "parallel.tp",
-            f"TP that divides the heads: {', '.join(map(str, legal))}",
-            Fix("parallel.tp", legal[-1]),
+            f"TP that fits this model: {', '.join(map(str, legal))}",
+            Fix("parallel.tp", nearest_below(legal, tp)),
         )
 
 

@@ -11,8 +11,8 @@ from dsforge.rules.registry import Found, Rule
 
 def _check(facts: Facts) -> Iterator[Found]:
     section = facts.recipe.model
-    explicit = not isinstance(section, str) and section.head_dim is not None
-    if not explicit and facts.shape.hidden % facts.shape.heads:
+    derived = not isinstance(section, str) and section.head_dim is None
+    if derived and facts.shape.hidden % facts.shape.heads:
         yield Found(
             f"hidden {facts.shape.hidden} is not a multiple of {facts.shape.heads} heads",
             "model.hidden",

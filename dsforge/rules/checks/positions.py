@@ -11,7 +11,7 @@ from dsforge.rules.registry import Found, Rule
 
 def _check(facts: Facts) -> Iterator[Found]:
     shape, seq_len = facts.shape, facts.recipe.batch.seq_len
-    if shape.arch == "gpt" and seq_len > shape.max_positions:
+    if shape.traits.position == "learned" and seq_len > shape.max_positions:
         yield Found(
             f"seq_len {seq_len} is longer than the model's {shape.max_positions} learned positions",
             "batch.seq_len",

@@ -20,22 +20,43 @@ from dsforge.base.units import (
         ("0", 0),
         ("1000", 1000),
         (" 7 ", 7),
-        ("4M tokens", 4_000_000),
-        ("4m token", 4_000_000),
         ("13B", 13_000_000_000),
         ("13G", 13_000_000_000),
         ("1.5T", 1_500_000_000_000),
         ("2.3M", 2_300_000),  # 2.3 x 1e6 in binary floating point is 2299999.9999999995
         ("1.005K", 1005),
         ("1e6", 1_000_000),
-        ("1.5e3 samples", 1500),
+        ("1.5e3", 1500),
         ("1e-3K", 1),
-        ("300B tokens", 300_000_000_000),
         ("12345678901234567890", 12_345_678_901_234_567_890),
     ],
 )
 def test_counts(text: str, count: int):
     assert parse_count(text) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "count"),
+    [
+        ("4M tokens", "token", 4_000_000),
+        ("4m token", "token", 4_000_000),
+        ("300B tokens", "token", 300_000_000_000),
+        ("1.5e3 samples", "sample", 1500),
+        ("1000 steps", "step", 1000),
+        ("1000", "step", 1000),
+    ],
+)
+def test_counts_of_something(text: str, unit: str, count: int):
+    assert parse_count(text, unit) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [("4M tokens", "sample"), ("16 steps", "token"), ("4M tokens", None), ("8 samples", "step")],
+)
+def test_another_things_unit_is_refused(text: str, unit: str | None):
+    with pytest.raises(ValueError, match="counts"):
+        parse_count(text, unit)
 
 
 @pytest.mark.parametrize(

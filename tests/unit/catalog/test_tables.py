@@ -5,19 +5,39 @@ from __future__ import annotations
 import pytest
 
 from dsforge.base.errors import DsforgeError
+from dsforge.catalog.families import TRAITS, families
 from dsforge.catalog.tables import find_hardware, find_model, hardware, models, sizes
-from dsforge.layout.shape import resolve_shape
 
 
 def test_every_row_has_a_source():
     assert all(model.source for model in models().values())
     assert all(gpu.source for gpu in hardware().values())
+    assert all(family.source for family in families().values())
 
 
-@pytest.mark.parametrize("name", models())
-def test_exact_counts_are_near_the_size_in_the_name(name: str):
-    exact = resolve_shape(name, 2048).parameters()
-    assert abs(exact / models()[name].nominal_parameters - 1) < 0.06
+def test_every_key_of_a_row_is_read():
+    known = {
+        "arch",
+        "layers",
+        "hidden",
+        "heads",
+        "kv_heads",
+        "head_dim",
+        "ffn_hidden",
+        "vocab",
+        "tied",
+        "norm_eps",
+    }
+    known |= {"max_positions", "rope_theta", "embedding_width", "experts", "latent", *TRAITS}
+    for model in models().values():
+        assert set(model.shape) <= known, model.name
+        assert model.shape["arch"] in families()
+
+
+def test_a_family_takes_what_it_does_not_set_from_the_one_it_is_like():
+    gemma2, llama = families()["gemma2"], families()["llama"]
+    assert (gemma2.traits.norm, gemma2.traits.layer_norms, gemma2.tied) == (llama.traits.norm, 4, True)
+    assert (llama.traits.layer_norms, llama.tied, families()["opt"].traits.mlp_bias) == (2, False, True)
 
 
 def test_sizes_and_names_in_any_case():
@@ -34,6 +54,7 @@ def test_sizes_and_names_in_any_case():
         ("gpt-2", "`gpt2`"),
         ("llama-3-8b", "`llama3-8b`"),
         ("lama3-70b", "`llama3-70b`"),
+        ("meta-llama/Llama-3.1-8B", "config.json"),
         ("qq", "presets list"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -180,7 +181,13 @@ def test_a_failing_run_leaves_the_old_pair(tmp_path: Path):
     prepare(files, tmp_path / "c", vocab=300)
     before = {path.name: path.read_bytes() for path in tmp_path.glob("c.*")}
     (tmp_path / "bad.jsonl").write_text("{}\n")
-    fault_of([*files, tmp_path / "bad.jsonl"], tmp_path / "c", tokenizer=tmp_path / "c.tokenizer.json")
+    fault = fault_of(
+        [*files, tmp_path / "bad.jsonl"],
+        tmp_path / "c",
+        tokenizer=tmp_path / "c.tokenizer.json",
+        overwrite=True,
+    )
+    assert fault.code == "DSF054"
     assert {path.name: path.read_bytes() for path in tmp_path.glob("c.*")} == before
     assert not list(tmp_path.glob(".*"))
 
@@ -201,3 +208,28 @@ def test_the_builtin_corpus_is_made_once_for_a_vocabulary(tmp_path: Path, monkey
 def test_tokens_fit_the_model_that_the_plan_makes(made: Prepared):
     stored = np.fromfile(f"{made.prefix}.bin", np.uint16)
     assert int(stored.max()) < made.vocab
+
+
+def test_a_data_set_is_not_replaced_unasked(tmp_path: Path):
+    files = _files(tmp_path)
+    prepare(files, tmp_path / "c", vocab=300)
+    assert fault_of(files, tmp_path / "c", vocab=300).code == "DSF057"
+    assert prepare(files, tmp_path / "c", vocab=290, overwrite=True).vocab == 290
+
+
+@pytest.mark.parametrize("prefix", ["/", ".", "", "folder", "folder/.hidden", "bad\udcff"])
+def test_a_prefix_that_names_no_files_is_refused(tmp_path: Path, prefix: str):
+    (tmp_path / "folder").mkdir()
+    target = tmp_path / prefix if prefix not in ("/", "") else Path(prefix)
+    assert fault_of(_files(tmp_path), target, vocab=300).code == "DSF058"
+
+
+def test_a_folder_is_read_without_pipes_and_without_the_data_set_made_of_it(tmp_path: Path):
+    source = tmp_path / "text"
+    source.mkdir()
+    (source / "a.txt").write_text("some text")
+    first = prepare([source], source / "out", vocab=300)
+    os.mkfifo(source / "pipe")
+    again = prepare([source], source / "out", vocab=300, overwrite=True)
+    assert (first.documents, first.tokens) == (again.documents, again.tokens) == (1, first.tokens)
+    assert fault_of([source / "pipe"], tmp_path / "c", vocab=300).message == "not a regular file"

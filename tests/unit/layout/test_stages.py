@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from dsforge.layout.shape import resolve_shape
-from dsforge.layout.stages import assign, split_by_weight, split_uniform, stage_components
+from dsforge.layout.stages import assign, split_by_weight, split_contiguous, split_uniform, stage_components
 
 
 def _every_deal(layers: int, pp: int) -> list[list[int]]:
@@ -30,6 +30,31 @@ def test_no_other_deal_has_a_lighter_heaviest_stage(layers: int, pp: int, extras
     assert sum(counts) == layers
     assert min(counts) >= 1
     assert heaviest(counts) == min(heaviest(deal) for deal in _every_deal(layers, pp))
+
+
+@pytest.mark.parametrize("weights", [[3, 3, 10, 10, 10, 10, 10], [50, 1, 1, 1, 1], [7, 2, 9, 4, 4, 8, 1, 6]])
+@pytest.mark.parametrize("pp", [1, 2, 3, 4])
+@pytest.mark.parametrize("extras", [(0, 0), (5, 5), (37, 12), (3, 41), (100, 1)])
+def test_unlike_layers_are_dealt_so_that_the_heaviest_stage_is_lightest(
+    weights: list[int], pp: int, extras: tuple[int, int]
+):
+    def heaviest(counts: list[int]) -> int:
+        ends = [sum(counts[:stage]) for stage in range(pp + 1)]
+        held = [sum(weights[a:b]) for a, b in pairwise(ends)]
+        held[0] += extras[0]
+        held[-1] += extras[1]
+        return max(held)
+
+    counts = split_contiguous(weights, *extras, pp)
+    assert sum(counts) == len(weights)
+    assert min(counts) >= 1
+    assert heaviest(counts) == min(heaviest(deal) for deal in _every_deal(len(weights), pp))
+
+
+def test_light_dense_layers_share_a_stage():
+    # DeepSeek-V3: three dense layers of 0.58B before 58 of 11.5B; the embedding weighs 0.93B.
+    stages = assign(resolve_shape("deepseek-v3", 4096), 4, "parameters", 129_280)
+    assert [stage.count for stage in stages] == [17, 15, 15, 14]
 
 
 def test_ties_go_to_the_later_stage():

@@ -136,3 +136,15 @@ def test_extends_stands_in_the_file_alone(tmp_path: Path):
     assert fault_of(path).message == "a profile cannot extend a file"
     assert fault_of(write(tmp_path), "extends=x.yaml").code == "DSF021"
     assert load_recipe(write(tmp_path, SMALL + "extends: null\n")).recipe.name == "small"
+
+
+def test_a_models_file_is_a_path_too(tmp_path: Path):
+    (tmp_path / "base").mkdir()
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "base" / "config.json").write_text('{"model_type": "gpt2"}')
+    head, _, tail = SMALL.partition("model: ")
+    write(tmp_path / "base", f"{head}model: config.json\n{tail.partition(chr(10))[2]}")
+    child = write(tmp_path / "jobs", "version: 1\nextends: ../base/recipe.yaml\n", "child.yaml")
+    loaded = load_recipe(child)
+    assert loaded.recipe.model == "../base/config.json"
+    assert loaded.model_config == {"model_type": "gpt2"}

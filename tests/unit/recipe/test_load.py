@@ -95,7 +95,7 @@ def test_quantities_take_units(tmp_path: Path):
         ("name: small", "launch: {env: {A: true}}", "DSF010", 2, 16, "is true/false", "correct"),
         ("name: small", "launch: {env_from: [A, 'B C']}", "DSF010", 2, 24, "launch.env_from.1", "pattern"),
         ("name: small", "data: {train: []}", "DSF010", 2, 8, "`data.train` is `[]`", "at least 1 item"),
-        ("name: small", "data: {train: [[1.0]]}", "DSF010", 2, 16, "data.train.0.1", "add"),
+        ("name: small", "data: {train: [[1.0]]}", "DSF010", 2, 16, "`data.train.0` has 1", "one more"),
         # Keys twice, keys that are no text, tags, broken YAML.
         ("version: 1", "version: 1\nversion: 1", "DSF003", 2, 1, "key `version` stands twice", "keep one"),
         ("global: 32,", "global: 32, global: 32,", "DSF003", 6, 21, "key `global` stands twice", "keep one"),

@@ -76,9 +76,9 @@ def test_arguments_are_yaml(tmp_path: Path, argument: str, section: str, key: st
 @pytest.mark.parametrize(
     ("argument", "code", "hint"),
     [
-        ("batch.micro", "DSF021", "for example batch.micro=4"),
-        ("=4", "DSF021", "for example batch.micro=4"),
-        ("a..b=1", "DSF021", "for example batch.micro=4"),
+        ("batch.micro", "DSF021", "for example batch.micro=4, without spaces around the sign"),
+        ("=4", "DSF021", "for example batch.micro=4, without spaces around the sign"),
+        ("a..b=1", "DSF021", "for example batch.micro=4, without spaces around the sign"),
         ("profiles.a.train.steps=1", "DSF021", "--profile NAME"),
         ("model.layers.x=3", "DSF021", "set model.layers itself"),
         ("batch.micro=[", "DSF002", "correct the YAML syntax"),

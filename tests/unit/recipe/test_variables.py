@@ -60,6 +60,13 @@ def test_a_value_that_is_one_reference_is_what_its_text_means(tmp_path: Path):
     assert str(wrong.place) == f"{tmp_path / 'recipe.yaml'}:6:9"
 
 
+def test_a_variable_of_the_ranks_keeps_its_text(tmp_path: Path):
+    text = SMALL + 'launch: {env: {MODE: "${MODE:010}", B: "a${MODE:1e3}"}}\n'
+    text += 'profiles: {p: {launch: {env: {MODE: "${MODE:true}"}}}}\n'
+    assert load(tmp_path, text, {}).recipe.launch.env == {"MODE": "010", "B": "a1e3"}
+    assert load(tmp_path, text, {}, profile="p").recipe.launch.env["MODE"] == "true"
+
+
 @pytest.mark.parametrize(
     ("written", "environ", "message", "hint"),
     [
@@ -117,6 +124,7 @@ def test_variables_of_a_profile_are_needed_where_it_is_chosen(tmp_path: Path):
         ("DSFORGE__OPTIMIZER__BETAS", "[0.8, 0.9]", "optimizer.betas", (0.8, 0.9)),
         ("DSFORGE__LAUNCH__ENV__NCCL_DEBUG", "INFO", "launch.env.NCCL_DEBUG", "INFO"),
         ("DSFORGE__LAUNCH__ENV__My__Own", "x", "launch.env.My__Own", "x"),
+        ("DSFORGE__LAUNCH__ENV__MODE", "010", "launch.env.MODE", "010"),
     ],
 )
 def test_the_environment_changes_a_recipe(tmp_path: Path, name: str, value: str, key: str, expected: object):

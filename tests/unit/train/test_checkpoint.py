@@ -1,7 +1,10 @@
+import pickle
+import pickletools
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from dsforge.base.errors import DsforgeError
 from dsforge.records.checkpoint import (
@@ -75,6 +78,28 @@ def test_prune_keeps_the_newest_whole_ones(tmp_path, make_plan):
     checkpoint.prune(tmp_path, keep=2)
     assert [step for step, _ in whole_checkpoints(tmp_path)] == [4, 6]
     assert (tmp_path / step_folder_name(10)).exists()  # not whole: neither counted nor removed
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"), [(1, [6]), (2, [4, 6]), (3, [2, 4, 6]), (4, [2, 4, 6]), (0, [2, 4, 6])]
+)
+def test_prune_never_removes_more_than_it_must(tmp_path, make_plan, keep, left):
+    for step in (2, 4, 6):
+        write_whole(tmp_path, make_plan(), step)
+    checkpoint.prune(tmp_path, keep=keep)
+    assert [step for step, _ in whole_checkpoints(tmp_path)] == left
+
+
+def test_the_engines_enum_is_pickled_without_a_call(tmp_path):
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+
+    checkpoint.make_loadable_without_code()
+    stored = pickle.dumps({"stage": ZeroStageEnum.weights}, protocol=2)
+    names = {argument for _, argument, _ in pickletools.genops(stored) if isinstance(argument, str)}
+    assert not any("getattr" in name for name in names)
+    torch.save({"stage": ZeroStageEnum.weights}, tmp_path / "file.pt")
+    with torch.serialization.safe_globals([ZeroStageEnum]):
+        assert torch.load(tmp_path / "file.pt", weights_only=True) == {"stage": ZeroStageEnum.weights}
 
 
 def test_an_equal_plan_fits(tmp_path, make_plan):

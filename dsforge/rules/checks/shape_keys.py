@@ -1,0 +1,33 @@
+"""DSF108: a shape sets only what its architecture has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dsforge.base.errors import Severity
+from dsforge.rules.facts import Facts
+from dsforge.rules.registry import Found, Rule
+
+_FOREIGN = {
+    "gpt": {"rope_theta": "a gpt shape has learned positions, not RoPE"},
+    "llama": {"max_positions": "a llama shape has RoPE, not a table of positions"},
+}
+
+
+def _check(facts: Facts) -> Iterator[Found]:
+    section = facts.recipe.model
+    if isinstance(section, str):
+        return
+    for key, why in _FOREIGN[section.arch].items():
+        if getattr(section, key) is not None:
+            yield Found(f"model.{key} has no effect: {why}", f"model.{key}", "remove it")
+
+
+RULE = Rule(
+    code="DSF108",
+    name="shape-keys",
+    severity=Severity.ERROR,
+    summary="a shape sets only what its architecture has",
+    why="A key that the model does not have would be ignored without a word.",
+    check=_check,
+)

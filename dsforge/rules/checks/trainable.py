@@ -1,0 +1,44 @@
+"""DSF141: the trainer builds this model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dsforge.base.errors import Fix, Severity
+from dsforge.catalog.families import families
+from dsforge.layout.families import differences
+from dsforge.rules.facts import Facts
+from dsforge.rules.registry import Found, Rule
+
+
+def _check(facts: Facts) -> Iterator[Found]:
+    trainer, shape, seq_len = facts.capabilities, facts.shape, facts.recipe.batch.seq_len
+    plain = [families()[name] for name in trainer.families]
+    window = shape.traits.window
+    if window is not None and not differences(shape, plain, window):
+        if seq_len > window:
+            yield Found(
+                f"{trainer.trainer} attends to all {seq_len} tokens, {shape.name} to the last {window}",
+                "batch.seq_len",
+                f"seq_len at most {window}, where both are the same",
+                Fix("batch.seq_len", window),
+            )
+    elif found := differences(shape, plain, seq_len):
+        names = " and ".join(trainer.families)
+        yield Found(
+            f"{trainer.trainer} trains {names} shapes; of {shape.name} it cannot honour: {', '.join(found)}",
+            "model",
+            f"choose a model of the families {names}; `dsforge presets list` marks them",
+        )
+
+
+RULE = Rule(
+    code="DSF141",
+    name="trainable",
+    severity=Severity.ERROR,
+    summary="the trainer builds this model",
+    why="Another model of the same size would be trained under this name.",
+    check=_check,
+    plannable=True,
+    firm=True,
+)
