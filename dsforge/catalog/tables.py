@@ -54,6 +54,11 @@ def hardware() -> dict[str, Hardware]:
     }
 
 
+def errors() -> dict[str, str]:
+    """Return what each error code means that is not a rule's."""
+    return dict(table("errors"))
+
+
 def sizes() -> dict[str, str]:
     """Return the preset that each bare size stands for."""
     return dict(table("sizes"))

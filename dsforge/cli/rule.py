@@ -22,19 +22,26 @@ def rule(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Explain a rule, or list all of them."""
+    """Explain a rule or an error code, or list all of them."""
+    from dsforge.catalog.tables import errors
     from dsforge.rules.registry import rules
 
     if json:
         output.use_json()
-    known = rules()
+    known, others = rules(), errors()
+    if code is not None and code.upper() in others:
+        _show_error(code.upper(), others[code.upper()], json=json)
+        return
     if code is not None and code.upper() not in known:
-        raise DsforgeError("DSF060", f"no rule `{code}`", hint="`dsforge rule` lists them")
+        raise DsforgeError("DSF060", f"no rule or error `{code}`", hint="`dsforge rule` lists them")
     chosen = [known[code.upper()]] if code else list(known.values())
     if json:
         keys = ("code", "name", "summary", "why")
         output.as_json(
-            {"rules": [{k: getattr(r, k) for k in keys} | {"severity": r.severity.value} for r in chosen]}
+            {
+                "rules": [{k: getattr(r, k) for k in keys} | {"severity": r.severity.value} for r in chosen],
+                "errors": [] if code else [{"code": one, "summary": text} for one, text in others.items()],
+            }
         )
     elif code:
         found = chosen[0]
@@ -43,3 +50,12 @@ def rule(
     else:
         rows = [(r.code, r.severity.value, r.name, r.summary) for r in chosen]
         output.table("Rules", ("code", "severity", "name", "what must hold"), rows)
+        output.line()
+        output.table("Errors", ("code", "what is wrong"), list(others.items()))
+
+
+def _show_error(code: str, text: str, *, json: bool) -> None:
+    if json:
+        output.as_json({"rules": [], "errors": [{"code": code, "summary": text}]})
+    else:
+        output.line(f"{code} (error): {text}")

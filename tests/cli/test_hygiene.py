@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from dsforge.catalog.tables import errors
+from dsforge.rules.registry import rules
 from tests.support.recipes import ROOT
 
 PACKAGE = ROOT / "dsforge"
@@ -94,7 +96,6 @@ def test_one_code_means_one_thing():
         for code in re.findall(r'DsforgeError\(\s*"(DSF[0-9]{3})"', path.read_text("utf-8")):
             rooms.setdefault(code, set()).add(path.relative_to(PACKAGE).parts[0])
     assert {code: found for code, found in rooms.items() if len(found) > 1} == {}
-    from dsforge.rules.registry import rules
 
     assert set(rooms).isdisjoint(rules())
 
@@ -104,3 +105,14 @@ def test_the_package_names_no_machine():
     shipped = [path for name in ("templates", "recipes") for path in (ROOT / name).rglob("*")]
     texts = [path for path in (*FILES, *PACKAGE.rglob("*.yaml"), *shipped) if path.is_file()]
     assert [str(path) for path in texts if words.search(path.read_text("utf-8"))] == []
+
+
+def test_every_code_of_the_package_is_explained():
+    """`dsforge rule CODE` answers for each code that an error can print, and for no other."""
+    written = {
+        code
+        for path in PACKAGE.rglob("*.py")
+        for code in re.findall(r"\bDSF[0-9]{3}\b", path.read_text("utf-8"))
+    }
+    assert written == set(rules()) | set(errors())
+    assert not set(rules()) & set(errors())
