@@ -66,7 +66,7 @@ def send_signal(process: ProcessId, number: int) -> bool:
     """Signal exactly this process, never one that reuses its id; False when it is gone or not ours."""
     try:
         handle = os.pidfd_open(process.pid)
-    except OSError:
+    except (OSError, OverflowError):
         return False
     try:
         if not is_alive(process):
@@ -79,13 +79,29 @@ def send_signal(process: ProcessId, number: int) -> bool:
     return True
 
 
-def carries(process: ProcessId, name: str, value: str) -> bool:
-    """Tell whether a live process was started with this environment variable at this value."""
+def opens(process: ProcessId, path: Path) -> bool:
+    """Tell whether a live process that we may look into has this very file open, whatever its name is now."""
+    try:
+        wanted = path.stat()
+        handles = list((_PROC / str(process.pid) / "fd").iterdir())
+    except OSError:
+        return False
+    return any(_is_same(handle, wanted) for handle in handles) and is_alive(process)
+
+
+def variable_of(process: ProcessId, name: str) -> str | None:
+    """Return a variable that a process was started with; None without it or without the right to look."""
     try:
         environment = (_PROC / str(process.pid) / "environ").read_bytes()
     except OSError:
-        return False
-    return f"{name}={value}".encode() in environment.split(b"\0") and is_alive(process)
+        return None
+    pairs = (pair.partition(b"=") for pair in environment.split(b"\0"))
+    return next((os.fsdecode(value) for key, _, value in pairs if key == name.encode()), None)
+
+
+def carries(process: ProcessId, name: str, value: str) -> bool:
+    """Tell whether a live process was started with this environment variable at this value."""
+    return variable_of(process, name) == value and is_alive(process)
 
 
 def carrying(name: str, value: str) -> list[ProcessId]:
@@ -138,5 +154,12 @@ def _opens(pid: int, wanted: str) -> bool:
     folder = _PROC / str(pid) / "fd"
     try:
         return any(str(handle.readlink()) == wanted for handle in folder.iterdir())
+    except OSError:
+        return False
+
+
+def _is_same(handle: Path, wanted: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(handle.stat(), wanted)
     except OSError:
         return False

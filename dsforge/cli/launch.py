@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.cli import output
 from dsforge.cli.options import (
     ChangesArgument,
@@ -48,7 +49,8 @@ def launch(
     set_: SetOption = None,
     profile: ProfileOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", "--dryrun", help="Print what would run; touch nothing.")
+        bool,
+        typer.Option("--dry-run", "--dryrun", help="Print what would run, touch nothing."),
     ] = False,
     locked: Annotated[
         bool, typer.Option("--locked", help="Refuse unless everything is as RECIPE's .lock file says.")
@@ -77,10 +79,11 @@ def launch(
         return
     progress = Progress(make_plan(loaded).train.steps)
     _, outcome = start(loaded, options, progress)
-    if json:
-        output.as_json(_as_dict(outcome))
-    else:
-        _print_outcome(outcome)
+    with output.expendable():
+        if json:
+            output.as_json(_as_dict(outcome))
+        else:
+            _print_outcome(outcome)
     raise typer.Exit(outcome.exit.code)
 
 
@@ -115,10 +118,16 @@ def _print_outcome(outcome: RunOutcome) -> None:
     )
 
 
+def _as_warning(refusal: DsforgeError) -> Finding:
+    message = f"here it would not start: {refusal.message}"
+    return Finding(refusal.code, Severity.WARNING, message, None, refusal.place, refusal.hint)
+
+
 def _print_description(what: LaunchDescription, *, json: bool) -> None:
     from dsforge.base import shell
 
-    command = what.command
+    command, refusals = what.command, [_as_warning(refusal) for refusal in what.refusals]
+    output.findings(refusals)
     if json:
         output.as_json(
             {
@@ -128,6 +137,7 @@ def _print_description(what: LaunchDescription, *, json: bool) -> None:
                 "secrets": list(what.secret_names),
                 "files": what.bundle_files,
                 "written": list(what.written_files),
+                "refusals": [refusal.as_dict() for refusal in refusals],
             }
         )
         return

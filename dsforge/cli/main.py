@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import io
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -39,13 +38,15 @@ _EPILOG = (
     "with the failing rank's code, signal N as 128 + N."
 )
 
+_HELP_OPTIONS = frozenset({"-h", "--help"})
+
 app = typer.Typer(
     name="dsforge",
     help="One readable recipe becomes a plan, files, a supervised training run.",
     epilog=_EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": sorted(_HELP_OPTIONS)},
 )
 for _panel, _modules in {
     "Recipe": (init, validate, plan, diff, render, lock),
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     output.use_json(wanted="--json" in arguments)
     code = _call(arguments)
     try:
-        sys.stdout.flush()
+        output.flush()
     except OSError as fault:
         return _after_refusal(fault, code)
     return code
@@ -91,40 +92,58 @@ def _call(arguments: Sequence[str]) -> int:
     try:
         result = app(args=list(arguments), prog_name="dsforge", standalone_mode=False)
     except DsforgeError as fault:
-        output.error(fault)
-        return int(fault.exit_code)
+        return _after_error(fault)
     except TyperException as fault:
-        from typer.rich_utils import rich_format_error
-
-        rich_format_error(fault)  # type: ignore[arg-type]  # every TyperException raised here is a ClickException
-        return int(getattr(fault, "exit_code", ExitCode.USAGE))
+        return _after_usage(fault)
     except OSError as fault:
         return _after_refusal(fault, ExitCode.OK)
     except KeyboardInterrupt:
-        return int(ExitCode.INTERRUPTED)
+        result = int(ExitCode.INTERRUPTED)
+    except SystemExit:  # rich ends the process when the reader of a help text leaves
+        asked = not _HELP_OPTIONS.isdisjoint(arguments)
+        result = int(ExitCode.OK if asked else ExitCode.USAGE)
     except Exception as fault:  # noqa: BLE001 - the last line: a bug of ours becomes exit 5, not a traceback
         output.internal_error(fault)
         return int(ExitCode.BUG)
     return result if isinstance(result, int) else int(ExitCode.OK)
 
 
+def _after_error(fault: DsforgeError) -> int:
+    with contextlib.suppress(OSError):  # stdout refuses the JSON: the code still says it
+        output.error(fault)
+    return int(fault.exit_code)
+
+
+def _after_usage(fault: TyperException) -> int:
+    from typer.rich_utils import rich_format_error
+
+    try:
+        rich_format_error(fault)  # type: ignore[arg-type]  # every TyperException raised here is a ClickException
+    except (OSError, ValueError, SystemExit):
+        output.drop(sys.stderr)
+    return int(getattr(fault, "exit_code", ExitCode.USAGE))
+
+
 def _after_refusal(fault: OSError, code: int) -> int:
-    """Return the exit code after the system refused something, most often a write to stdout."""
-    if isinstance(fault, BrokenPipeError):  # the reader left: nothing to say to it, but the code stands
-        output.drop(sys.stdout)
-        return int(code)
+    """Return the exit code after the system refused something, most often a write to stdout.
+
+    A command that had failed before, by `code`, keeps its code.
+    """
     reason = fault.strerror or type(fault).__name__
     place = Place(file=os.fsdecode(fault.filename)) if isinstance(fault.filename, str | bytes) else None
-    if fault.errno == errno.ENOSPC:
-        output.drop(sys.stdout)
     hint = "it takes a shorter name, free space, or the right to read and write"
-    output.error(DsforgeError("DSF064", f"the system refused: {reason}", place, hint))
-    return int(ExitCode.ENVIRONMENT)
+    refused = DsforgeError("DSF064", f"the system refused: {reason}", place, hint, ExitCode.ENVIRONMENT)
+    _after_error(refused)
+    return int(code) or int(ExitCode.ENVIRONMENT)
 
 
 def run() -> None:
     """Entry point of the `dsforge` program."""
+    output.open_streams()
+    code = main(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    sys.exit(main(sys.argv[1:]))
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # at its end Python would make this exit code 120
+            output.drop(stream)
+    sys.exit(code)

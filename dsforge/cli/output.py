@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from dsforge.base.errors import DsforgeError, Finding, Place, Severity
 
 SCHEMA_VERSION = 1
+_STDERR = 2
 _json_mode = False
 
 
@@ -30,23 +33,45 @@ def printable(text: str) -> str:
     )
 
 
+def open_streams() -> None:
+    """Make stdin, stdout and stderr exist and take UTF-8; one that the caller closed leads nowhere.
+
+    Otherwise the next file that is opened would get its number, and what is printed would go there.
+    """
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(handle, True)
+    os.close(handle)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: PTH123, SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
 def drop(stream: TextIO) -> None:
-    """Send what is still to be written nowhere: the reader left, and the command goes on without it."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _write(stream: TextIO, text: str) -> None:
-    try:
-        stream.write(text)
-        if stream is sys.stderr:
-            stream.flush()
-    except BrokenPipeError:
-        drop(stream)
+    """Send what is still to be written nowhere: the command goes on without its reader."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def data(text: str) -> None:
-    """Write text to stdout as it is."""
-    _write(sys.stdout, text)
+    """Write text to stdout as it is; OSError when the system refuses it, a reader that left is no fault."""
+    with _reader_may_leave():
+        sys.stdout.write(text)
+
+
+@contextlib.contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        drop(sys.stdout)
+    except OSError:
+        drop(sys.stdout)  # or what is held back would be refused again at every later write
+        raise
 
 
 def line(text: str = "") -> None:
@@ -60,8 +85,24 @@ def note(text: str) -> None:
 
 
 def flush() -> None:
-    """Send out what stdout holds back, before something that takes long."""
-    sys.stdout.flush()
+    """Send out what stdout holds back; OSError as `data`."""
+    with _reader_may_leave():
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def expendable() -> Iterator[None]:
+    """Tell the result of what took long: when stdout refuses it, the exit code still says it."""
+    try:
+        yield
+        flush()
+    except (OSError, ValueError) as fault:
+        note(f"warning: the result could not be printed: {getattr(fault, 'strerror', None) or fault}")
+
+
+def live(text: str) -> None:
+    """Write text to stderr over the line that stands there."""
+    _to_stderr("\r" + printable(text))
 
 
 def as_json(value: dict[str, Any]) -> None:
@@ -98,7 +139,16 @@ def finding(found: Finding) -> None:
 
 def note_raw(text: str) -> None:
     """Write one line to stderr that may carry colours of ours."""
-    _write(sys.stderr, text + "\n")
+    _to_stderr(text + "\n")
+
+
+def _to_stderr(text: str) -> None:
+    """Write to stderr, or nowhere: no command fails because its words could not be shown."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        drop(sys.stderr)
 
 
 def _snippet(place: Place) -> str | None:
@@ -141,7 +191,7 @@ def internal_error(fault: BaseException) -> None:
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Write a plain table to stdout: columns as wide as their content, readable without colour."""
-    cells = [[printable(cell) for cell in row] for row in rows]
+    cells = [[" ".join(printable(cell).split("\n")) for cell in row] for row in rows]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
     if title:
         line(title)

@@ -50,8 +50,7 @@ class Progress:
         )
         if self._live:
             width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write("\r" + text[:width].ljust(width))
-            sys.stderr.flush()
+            output.live(text[:width].ljust(width))
             self._open_line = True
         elif metrics.step % max(1, self._steps // _LINES_A_RUN) == 0 or metrics.step == 1:
             self._stage(text)

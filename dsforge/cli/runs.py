@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsforge.base.exits import ExitCode
+from dsforge.base.text import first_line
 from dsforge.base.units import format_bytes, format_count, format_seconds
 from dsforge.cli import output
 from dsforge.cli.options import JsonOption, RunsOption, runs_root
 
 if TYPE_CHECKING:
     from dsforge.records.run_manifest import Revision
+    from dsforge.runs.logs import RunLogs
     from dsforge.runs.registry import RunSummary
 
 app = typer.Typer(help="Runs: list, show, logs, stop.", no_args_is_help=True)
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of one.")]
+_RUN_HELP = "A run's id, the beginning of one, or `latest`."
+_ERROR_LINES = 20
+_RUN_HELP = "A run's id, the beginning of one, or `latest`."
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP)]
+LatestRunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=_RUN_HELP)]
 
 
 @app.command("list")
@@ -47,30 +53,34 @@ def _when(seconds: float) -> str:
 
 
 def _ending(run: RunSummary) -> str:
-    return f"{run.exit.code} {run.exit.message.splitlines()[0]}" if run.exit else "-"
+    return f"{run.exit.code} {first_line(run.exit.message)}" if run.exit else "-"
 
 
 @app.command("show")
-def show_run(run: RunArgument, runs: RunsOption = None, json: JsonOption = False) -> None:
-    """Show one run: manifest, state, metrics in figures."""
+def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: JsonOption = False) -> None:
+    """Show one run: manifest, state, metrics in figures, and how it failed."""
     from dataclasses import asdict
 
-    from dsforge.runs import details, registry
+    from dsforge.runs import details, logs, registry
 
     if json:
         output.use_json()
-    found = details.show_run(registry.find_run(runs_root(runs), run))
+    run_dir = registry.find_run(runs_root(runs), run)
+    found = details.show_run(run_dir)
     if json:
         output.as_json({**asdict(found), "summary": _as_dict(found.summary)})
         return
     summary, manifest, metrics = found.summary, found.manifest, found.metrics
     output.line(f"{summary.run_id}: {summary.state}, {_ending(summary)}")
     output.line(f"  records   {summary.path}")
+    if found.layout is not None:
+        degrees = " x ".join(f"{name.upper()} {found.layout[name]}" for name in ("tp", "pp", "dp"))
+        output.line(f"  layout    {degrees}, ZeRO-{found.layout['zero']}, {found.layout['world_size']} ranks")
     started = _when(summary.started_time)
     took = (summary.ended_time or time.time()) - summary.started_time
     output.line(f"  started   {started} on {summary.host}, {format_seconds(took)}, attempt {summary.attempt}")
     for restart in found.state.restarts:
-        output.line(f"  restart   attempt {restart.attempt}: {restart.why}")
+        output.line(f"  restart   attempt {restart.attempt}: {first_line(restart.why)}")
     if manifest is not None:
         output.line(f"  recipe    {manifest.recipe_path}, {_revision(manifest.revision)}")
         versions = ", ".join(f"{name} {text or '-'}" for name, text in sorted(manifest.versions.items()))
@@ -81,6 +91,20 @@ def show_run(run: RunArgument, runs: RunsOption = None, json: JsonOption = False
         pace = f"{format_count(metrics.median_tokens_per_second)} tokens/s"
         peak = format_bytes(metrics.peak_memory_bytes)
         output.line(f"            {pace}, {metrics.median_step_seconds:.3g} s a step, {peak} at the peak")
+    if summary.state == "failed" and found.attempts:
+        _show_failure(summary, logs.read_logs(run_dir))
+
+
+def _show_failure(run: RunSummary, found: RunLogs) -> None:
+    if run.exit is not None and run.exit.rank is not None:
+        host = f" on host {run.exit.host}" if run.exit.host else ""
+        output.line(f"  failed    rank {run.exit.rank}{host}")
+    for log in found.files:
+        output.line(f"  log       {log}")
+    for line in found.first_error[:_ERROR_LINES]:
+        output.line(f"  | {line.text}")
+    if (left := len(found.first_error) - _ERROR_LINES) > 0:
+        output.line(f"  | and {left} more lines: `dsforge runs logs {run.run_id}`")
 
 
 def _revision(revision: Revision | None) -> str:
@@ -106,7 +130,8 @@ def show_logs(
             output.line(f"[rank {line.rank}] {line.text}")
         output.line("== all lines")
     for line in found.lines():
-        output.line(f"[rank {line.rank}] {line.text}" if line.rank is not None else f"[launcher] {line.text}")
+        mark = "launcher" if line.rank is None else f"rank {line.rank}"
+        output.line(f"[{mark}] {line.text}")
 
 
 @app.command("stop")

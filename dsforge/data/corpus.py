@@ -23,13 +23,6 @@ def standard_library_files() -> list[Path]:
     return sorted(found)[:_MAX_FILES]
 
 
-def cache_root() -> Path:
-    """Return the folder for things that can be made again: $XDG_CACHE_HOME/dsforge or ~/.cache/dsforge."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "dsforge"
-
-
 def corpus_key(vocab: int, files: list[Path]) -> str:
     """Return a name that differs when the vocabulary, the interpreter or its sources do."""
     sizes = ",".join(f"{path}:{path.stat().st_size}" for path in files)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from dsforge.base.caches import cache_root
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
-from dsforge.data.corpus import cache_root, corpus_key, standard_library_files
+from dsforge.data.corpus import corpus_key, standard_library_files
 from dsforge.data.tokenizer import SMALLEST_VOCAB, end_of_text_id, load_tokenizer, train_bpe
 
 _UINT16_LIMIT = 65_500
@@ -77,7 +78,7 @@ def builtin_corpus(vocab: int) -> Path:
     is legal.
     """
     files = standard_library_files()
-    folder = cache_root() / "corpus" / corpus_key(vocab, files)
+    folder = cache_root(os.environ) / "corpus" / corpus_key(vocab, files)
     prefix = folder / "corpus"
     if Path(f"{prefix}.idx").exists() and Path(f"{prefix}.bin").exists():
         return prefix

@@ -6,14 +6,15 @@ import signal
 import time
 from collections.abc import Callable
 
-from dsforge.base import processes
+from dsforge.base import lease, processes
 from dsforge.base.canonical import dump_line
 from dsforge.base.exits import ExitCode, ExitKind, code_of_signal
 from dsforge.base.files import append_line
 from dsforge.base.processes import ProcessId, signal_name
-from dsforge.launch import lease
+from dsforge.base.text import without_escapes
 from dsforge.launch.cause import Cause, Evidence, find_cause
 from dsforge.launch.follow import SUPERVISOR, Follower, Item
+from dsforge.launch.guard import guarded
 from dsforge.launch.launchers import LAUNCHERS, Runner
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.stop import Stopper
@@ -58,11 +59,13 @@ class Attempt:
 
         Whatever happens, no process of the attempt is left.
         """
-        self._directory.path.mkdir(parents=True)
-        with lease.hold(self._directory.lease):
+        self._directory.path.mkdir()
+        environ = {**self._request.environ, **command.environ}
+        # The guard comes before what it guards and leaves after it.
+        with lease.hold(self._directory.lease), guarded(environ, self._directory.path) as guard_pid:
             start = LAUNCHERS[self._plan.launch.launcher]
-            runner = start(command, self._request.environ, self._directory.launcher_log)
-            stopper = Stopper(self._run_id, runner, lambda: self._signals.count > 1)
+            runner = start(command, environ, self._directory.launcher_log)
+            stopper = Stopper(self._run_id, runner, guard_pid, lambda: self._signals.count > 1)
             try:
                 on_state("running", runner.identity)
                 self._tell("started", f"deepspeed runner started (pid {runner.identity.pid})")
@@ -112,7 +115,7 @@ class Attempt:
             code = int(ExitCode.BEFORE_FIRST_STEP)
             return Cause(ExitKind.WORLD_MISMATCH, code, difference, report.rank, host=report.host)
         now = time.monotonic()
-        if not follower.joined and now - started > launch.rendezvous_timeout_seconds:
+        if not follower.joined and 0 < launch.rendezvous_timeout_seconds < now - started:
             silent = ", ".join(map(str, follower.silent_ranks))
             what = f"ranks {silent} did not report" if silent else "the process group did not form"
             return Cause(
@@ -196,7 +199,8 @@ class Attempt:
         log = self._directory.log(self.follower.reports[rank].node)
         mark = f"[rank {rank}] "
         lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
-        return [line.removeprefix(mark) for line in lines if line.startswith(mark)][-_LOG_LINES:]
+        own = [line.removeprefix(mark) for line in lines if line.startswith(mark)][-_LOG_LINES:]
+        return [without_escapes(line) for line in own]
 
 
 def _wrapper_alive(report: WorldReport) -> bool:
@@ -209,4 +213,4 @@ def _interrupted(number: int) -> Cause:
 
 
 def _last_lines(data: bytes) -> list[str]:
-    return data.decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
+    return without_escapes(data.decode("utf-8", "replace")).splitlines()[-_LOG_LINES:]

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from dsforge.base.errors import DsforgeError
 from dsforge.launch.types import Command, LaunchDescription, LaunchRequest
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
@@ -14,7 +15,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 80
 RUN_ID_SHAPE = "YYYYMMDD-HHMMSS-xxxx"
 """What stands for the time and the random part of a run that is only described."""
-_RUN_FILES = ("manifest.json", "state.json", "bundle/", "attempt-1/", "checkpoints/")
+_RUN_FILES = ("manifest.json", "state.json", "lease", "bundle/", "attempt-1/", "checkpoints/")
 
 
 def safe_name(name: str) -> str:
@@ -35,7 +36,7 @@ def build_command(
     attempt: int,
     *,
     bash: Path,
-    deepspeed: Path,
+    deepspeed: Path | None,
     master_port: str,
     ops_dir: Path,
     python_path: str | None = None,
@@ -49,12 +50,13 @@ def build_command(
         environment.CHECKPOINT_DIR: str(checkpoint_dir(request, run_dir)),
         environment.RUN_ID: run_dir.path.name,
         environment.LEASE: str(attempt_dir.lease),
-        "DSFORGE_DEEPSPEED": str(deepspeed),
         "MASTER_PORT": master_port,
         "TORCH_EXTENSIONS_DIR": str(ops_dir),
-        # Tools that compile kernels (ninja) are looked for by name beside the launcher first.
-        "PATH": os.pathsep.join(filter(None, (str(deepspeed.parent), caller.get("PATH")))),
     }
+    if deepspeed is not None:
+        environ["DSFORGE_DEEPSPEED"] = str(deepspeed)
+        # Tools that compile kernels (ninja) are looked for by name beside the launcher first.
+        environ["PATH"] = os.pathsep.join(filter(None, (str(deepspeed.parent), caller.get("PATH"))))
     if request.corpus is not None:
         environ[environment.CORPUS] = request.corpus
     if "CUDA_VISIBLE_DEVICES" in caller:
@@ -73,18 +75,29 @@ def build_command(
 
 
 def describe_launch(
-    request: LaunchRequest, *, bash: Path, deepspeed: Path, ops_dir: Path
+    request: LaunchRequest,
+    *,
+    bash: Path | None,
+    deepspeed: Path | None,
+    ops_dir: Path,
+    refusals: tuple[DsforgeError, ...] = (),
 ) -> LaunchDescription:
-    """Return what `launch_run` would start and write; OSError when the bundle cannot be read."""
+    """Return what `launch_run` would start and write. Programs that are not here are left to the PATH."""
     run_dir = RunDir(request.runs_root / f"{safe_name(request.plan.name)}-{RUN_ID_SHAPE}")
     command = build_command(
-        request, run_dir, 1, bash=bash, deepspeed=deepspeed, master_port="(a free port)", ops_dir=ops_dir
+        request,
+        run_dir,
+        1,
+        bash=bash or Path("bash"),
+        deepspeed=deepspeed,
+        master_port=request.environ.get("MASTER_PORT") or "(a free port)",
+        ops_dir=ops_dir,
     )
-    files = sorted(path for path in request.bundle.rglob("*") if path.is_file())
     return LaunchDescription(
         run_dir=run_dir.path,
         command=command,
         secret_names=request.plan.launch.env_from,
-        bundle_files={str(path.relative_to(request.bundle)): path.read_text("utf-8") for path in files},
+        bundle_files=dict(sorted(request.bundle.files.items())),
         written_files=_RUN_FILES,
+        refusals=refusals,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import shutil
 import socket
 import time
 from pathlib import Path
@@ -19,32 +18,28 @@ from dsforge.launch.types import LaunchRequest
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_manifest import RunManifest
 
-_REQUIRED = ("plan.json", "hostfile", "launch.sh")
-
-
-def check_bundle(bundle: Path) -> None:
-    """Raise DsforgeError when a file that every launch needs is missing."""
-    for name in _REQUIRED:
-        if not (bundle / name).is_file():
-            raise DsforgeError(
-                "DSF201",
-                f"the bundle has no {name}",
-                Place(file=str(bundle)),
-                "render the bundle again",
-                exit_code=ExitCode.ENVIRONMENT,
-            )
-
 
 def create_run(request: LaunchRequest) -> RunDir:
     """Make the run's folder with bundle and manifest; DsforgeError when the disk refuses."""
     try:
         run_dir = _make_folder(request)
-        shutil.copytree(request.bundle, run_dir.bundle)
+        request.bundle.write(run_dir.bundle)
         checkpoint_dir(request, run_dir).mkdir(parents=True, exist_ok=True)
         write_atomically(run_dir.manifest, _manifest(request, run_dir).to_json())
-    except (OSError, shutil.Error) as error:
+    except OSError as error:
         raise disk_error(request.runs_root, error) from error
     return run_dir
+
+
+def vanished(run_dir: RunDir) -> DsforgeError:
+    """Return the error for a run whose folder was moved or removed while it ran."""
+    return DsforgeError(
+        "DSF211",
+        "the folder of the run vanished while it ran; its ranks were ended",
+        Place(file=str(run_dir.path)),
+        "leave a run's folder where it is until the run has ended",
+        exit_code=ExitCode.ENVIRONMENT,
+    )
 
 
 def disk_error(place: Path, error: Exception) -> DsforgeError:

@@ -24,12 +24,12 @@ class LocalRunner:
         return self._process.poll()
 
 
-def start(command: Command, caller_environ: Mapping[str, str], log: Path) -> LocalRunner:
-    """Start one attempt, its own words going to `log`; OSError when that fails."""
+def start(command: Command, environ: Mapping[str, str], log: Path) -> LocalRunner:
+    """Start one attempt under a whole environment, its own words going to `log`; OSError when that fails."""
     with log.open("ab") as stream:
         process = subprocess.Popen(
             list(command.argv),
-            env={**caller_environ, **command.environ},
+            env=dict(environ),
             cwd=command.cwd,
             stdin=subprocess.DEVNULL,
             stdout=stream,

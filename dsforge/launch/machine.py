@@ -19,6 +19,7 @@ from dsforge.base.resources import package_parent
 _PORT_LIMITS = (20_000, 32_000)
 """Below the kernel's own range for outgoing connections, which begins at 32768."""
 _PORT_TRIES = 200
+_LAST_PORT = 65_535
 
 
 def find_deepspeed() -> Path:
@@ -56,19 +57,44 @@ def check_secrets(names: Sequence[str], environ: Mapping[str, str]) -> None:
         )
 
 
+def rendezvous_port(environ: Mapping[str, str]) -> tuple[int, str | None]:
+    """Return the port for the ranks to meet at, and why it is not the caller's MASTER_PORT if that is set.
+
+    DsforgeError when no free port is found.
+    """
+    wanted = environ.get("MASTER_PORT")
+    if not wanted:
+        return free_port(), None
+    is_port = wanted.isascii() and wanted.isdecimal() and 0 < int(wanted) <= _LAST_PORT
+    if is_port and _is_free(int(wanted)):
+        return int(wanted), None
+    port = free_port()
+    why = "is in use" if is_port else "is not a port"
+    return port, f"MASTER_PORT={wanted} {why}: the ranks meet at port {port} instead"
+
+
 def free_port() -> int:
     """Return a TCP port that nothing on this machine listens on; DsforgeError when none is found."""
     for _ in range(_PORT_TRIES):
         port = random.SystemRandom().randint(*_PORT_LIMITS)
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
+        if _is_free(port):
             return port
     raise _missing(
-        "DSF206", "no free TCP port was found for the rendezvous", "set MASTER_PORT to a free port"
+        "DSF206",
+        f"none of {_PORT_TRIES} TCP ports between {_PORT_LIMITS[0]} and {_PORT_LIMITS[1]} was free",
+        "set MASTER_PORT to a free port",
     )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As the rendezvous itself does: what only lingers from an earlier attempt is no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 def python_path(environ: Mapping[str, str]) -> str | None:

@@ -7,13 +7,14 @@ every later run wait for ever (torch/utils/file_baton.py).
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+from dsforge.base.caches import cache_root
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
 from dsforge.base.processes import has_open
@@ -21,34 +22,56 @@ from dsforge.base.processes import has_open
 _BUILD_SECONDS = 1_800.0
 _ERROR_LINES = 12
 _BUILDERS = {"FusedAdam": "FusedAdamBuilder"}
+_OP_FOLDERS = ("fused_adam",)
+_BUILD = """
+import signal
+from dsforge.base import prctl
+prctl.signal_on_parent_death(signal.SIGKILL)
+from deepspeed.ops.op_builder import {builder}
+{builder}().load()
+"""
 
 
 def ops_dir(environ: Mapping[str, str]) -> Path:
-    """Return TORCH_EXTENSIONS_DIR: the user's, or one for this Python prefix and torch version."""
+    """Return TORCH_EXTENSIONS_DIR: the user's, or one for this Python prefix and torch version; absolute."""
     if chosen := environ.get("TORCH_EXTENSIONS_DIR"):
-        return Path(chosen)
+        return Path(chosen).absolute()
     try:
         torch_version = metadata.version("torch")
     except metadata.PackageNotFoundError:
         torch_version = "none"
     mark = hashlib.sha256(f"{sys.prefix}\n{torch_version}".encode()).hexdigest()[:16]
-    cache = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME", "/tmp")) / ".cache")  # noqa: S108 - without a home there is nothing better
-    return Path(cache) / "dsforge" / "ops" / mark
+    return cache_root(environ) / "ops" / mark
 
 
 def clear_stale_locks(folder: Path) -> tuple[Path, ...]:
-    """Remove and return build locks that no live process has open; OSError when one cannot be removed."""
-    stale = tuple(lock for lock in sorted(folder.glob("**/lock")) if lock.is_file() and not has_open(lock))
+    """Remove and return build locks that no live process has open; OSError when one cannot be removed.
+
+    Only `FOLDER/OP/lock` of a build of torch's: the folder may be the user's own and hold other things.
+    """
+    stale = [
+        lock
+        for lock in sorted(folder.glob("*/lock"))
+        if lock.is_file() and not lock.is_symlink() and _is_build(lock.parent) and not has_open(lock)
+    ]
     for lock in stale:
         lock.unlink(missing_ok=True)
-    return stale
+    return tuple(stale)
 
 
-def needed_ops(accelerator: str, ds_config: Path) -> tuple[str, ...]:
-    """Return the kernels that the engine would compile at start; ValueError for a bad ds_config.json."""
-    if accelerator == "cpu" or not ds_config.is_file():
+def _is_build(folder: Path) -> bool:
+    """Tell whether torch builds here; killed early it leaves only the lock (torch/utils/cpp_extension.py)."""
+    if folder.is_symlink():
+        return False
+    names = {path.name for path in folder.iterdir()}
+    return "build.ninja" in names or (names == {"lock"} and folder.name in _OP_FOLDERS)
+
+
+def needed_ops(accelerator: str, ds_config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the kernels that the engine would compile at start under this ds_config.json."""
+    if accelerator == "cpu":
         return ()  # on a CPU torch's own Adam is rendered, which compiles nothing
-    optimizer = json.loads(ds_config.read_text("utf-8")).get("optimizer") or {}
+    optimizer = ds_config.get("optimizer") or {}
     if str(optimizer.get("type", "")).lower() not in ("adam", "adamw"):
         return ()
     return () if (optimizer.get("params") or {}).get("torch_adam") else ("FusedAdam",)
@@ -57,8 +80,7 @@ def needed_ops(accelerator: str, ds_config: Path) -> tuple[str, ...]:
 def build_ops(names: tuple[str, ...], environ: Mapping[str, str]) -> None:
     """Compile kernels in a process of their own; DsforgeError with the compiler's last words."""
     for name in names:
-        builder = _BUILDERS[name]
-        program = f"from deepspeed.ops.op_builder import {builder}; {builder}().load()"
+        program = _BUILD.format(builder=_BUILDERS[name])
         try:
             done = subprocess.run(
                 [sys.executable, "-c", program],

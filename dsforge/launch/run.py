@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
 import os
 import socket
 import time
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
-from dsforge.base import prctl, processes
+from dsforge.base import lease, prctl, processes
 from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.launch import machine, op_cache
 from dsforge.launch.attempt import Attempt
 from dsforge.launch.cause import Cause
 from dsforge.launch.command import build_command, describe_launch
-from dsforge.launch.create import check_bundle, create_run, disk_error
+from dsforge.launch.create import create_run, disk_error, vanished
+from dsforge.launch.preflight import Preflight, look
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.types import LaunchDescription, LaunchRequest, OnEvent, ProgressEvent, RunOutcome
-from dsforge.launch.world import check_world
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import Restart, RunExit, RunState, write_state
 from dsforge.records.streams import MetricsLine
@@ -25,50 +27,62 @@ from dsforge.records.streams import MetricsLine
 _RESTARTABLE = (ExitKind.RANK_KILLED, ExitKind.LAUNCHER_DIED, ExitKind.WATCHDOG)
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    """What was found on this machine for a launch."""
-
-    bash: Path
-    deepspeed: Path
-    ops_dir: Path
-
-
 def launch_run(request: LaunchRequest, on_event: OnEvent) -> RunOutcome:
     """Start a run and supervise it to its end; no process of it is left.
 
-    DsforgeError when this machine cannot run the plan or the run directory cannot be written.
+    An OSError or ValueError of `on_event` loses what it would have told, nothing else. DsforgeError when this
+    machine cannot run the plan or the run directory cannot be written.
     """
-    request = replace(
-        request, runs_root=request.runs_root.absolute(), recipe_root=request.recipe_root.absolute()
-    )
-    found = _preflight(request)
+    request = _with_absolute_paths(request)
+    on_event = _expendable(on_event)
+    found = look(request)
+    if found.refusals:
+        raise found.refusals[0]
     _prepare_ops(request, found, on_event)
     with StopSignals() as signals:
         run_dir = create_run(request)
         prctl.adopt_orphans()
         try:
-            return _Run(request, run_dir, found, on_event, signals).run()
+            with lease.hold(run_dir.lease):
+                return _Run(request, run_dir, found, on_event, signals).run()
         except OSError as error:
+            if not run_dir.manifest.exists():
+                raise vanished(run_dir) from error
             raise disk_error(run_dir.path, error) from error
         finally:
             prctl.adopt_orphans(adopt=False)
 
 
 def describe_run(request: LaunchRequest) -> LaunchDescription:
-    """Return what `launch_run` would start and write, after the same checks, touching nothing."""
-    found = _preflight(request)
-    return describe_launch(request, bash=found.bash, deepspeed=found.deepspeed, ops_dir=found.ops_dir)
+    """Return what `launch_run` would start and write, and why it would not start here, touching nothing."""
+    request = _with_absolute_paths(request)
+    found = look(request)
+    return describe_launch(
+        request,
+        bash=found.bash,
+        deepspeed=found.deepspeed,
+        ops_dir=found.ops_dir,
+        refusals=found.refusals,
+    )
 
 
-def _preflight(request: LaunchRequest) -> _Machine:
-    check_bundle(request.bundle)
-    check_world(request.plan, request.bundle / "hostfile", {**request.environ, **request.plan.launch.env})
-    machine.check_secrets(request.plan.launch.env_from, request.environ)
-    return _Machine(machine.find_bash(), machine.find_deepspeed(), op_cache.ops_dir(request.environ))
+def _with_absolute_paths(request: LaunchRequest) -> LaunchRequest:
+    return replace(
+        request, runs_root=request.runs_root.absolute(), recipe_root=request.recipe_root.absolute()
+    )
 
 
-def _prepare_ops(request: LaunchRequest, found: _Machine, on_event: OnEvent) -> None:
+def _expendable(on_event: OnEvent) -> OnEvent:
+    """Return a listener whose broken terminal or full disk does not end the run."""
+
+    def tell(event: ProgressEvent) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            on_event(event)
+
+    return tell
+
+
+def _prepare_ops(request: LaunchRequest, found: Preflight, on_event: OnEvent) -> None:
     try:
         found.ops_dir.mkdir(parents=True, exist_ok=True)
         for lock in op_cache.clear_stale_locks(found.ops_dir):
@@ -77,10 +91,14 @@ def _prepare_ops(request: LaunchRequest, found: _Machine, on_event: OnEvent) -> 
             )
     except OSError as error:
         raise disk_error(found.ops_dir, error) from error
-    names = op_cache.needed_ops(request.plan.accelerator, request.bundle / "ds_config.json")
+    ds_config = json.loads(request.bundle.files["ds_config.json"])
+    names = op_cache.needed_ops(request.plan.accelerator, ds_config)
     if names:
+        assert found.deepspeed is not None, "refused before"
         path = os.pathsep.join(filter(None, (str(found.deepspeed.parent), request.environ.get("PATH"))))
         ops_environ = {**request.environ, "TORCH_EXTENSIONS_DIR": str(found.ops_dir), "PATH": path}
+        if (python_path := machine.python_path(request.environ)) is not None:
+            ops_environ["PYTHONPATH"] = python_path
         on_event(
             ProgressEvent(time.time(), "prebuild", f"building {', '.join(names)} where it is not built yet")
         )
@@ -94,7 +112,7 @@ class _Run:
         self,
         request: LaunchRequest,
         run_dir: RunDir,
-        found: _Machine,
+        found: Preflight,
         on_event: OnEvent,
         signals: StopSignals,
     ) -> None:
@@ -121,8 +139,8 @@ class _Run:
     def run(self) -> RunOutcome:
         """Run attempts until one succeeds or no restart is left; OSError when the disk refuses."""
         self._save()
-        self._emit("created", f"run {self._state.run_id} in {self._run_dir.path}")
         try:
+            self._emit("created", f"run {self._state.run_id} in {self._run_dir.path}")
             while True:
                 cause = self._attempt()
                 if not self._restarts_after(cause):
@@ -135,14 +153,19 @@ class _Run:
 
     def _attempt(self) -> Cause | None:
         number = self._state.attempt
+        found = self._found
+        assert found.bash is not None, "refused before"
+        port, why = machine.rendezvous_port({**self._request.environ, **self._request.extra_environ})
+        if why is not None:
+            self._emit("note", why)
         command = build_command(
             self._request,
             self._run_dir,
             number,
-            bash=self._found.bash,
-            deepspeed=self._found.deepspeed,
-            master_port=str(machine.free_port()),
-            ops_dir=self._found.ops_dir,
+            bash=found.bash,
+            deepspeed=found.deepspeed,
+            master_port=str(port),
+            ops_dir=found.ops_dir,
             python_path=machine.python_path(self._request.environ),
         )
         attempt = Attempt(
@@ -207,6 +230,9 @@ class _Run:
 
     def _save(self, **changes: object) -> None:
         self._state = replace(self._state, **changes)  # type: ignore[arg-type]  # names are RunState's own
+        if not self._run_dir.manifest.exists():
+            # Writing would make the folder anew, with nothing in it but this file.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._run_dir.path))
         write_state(self._run_dir.state, self._state)
 
     def _emit(self, name: str, message: str) -> None:

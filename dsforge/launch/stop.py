@@ -22,10 +22,11 @@ _TICK_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Stopper:
-    """What belongs to one attempt: recorded wrappers and trainers, the runner, and the mark of the run."""
+    """What belongs to one attempt: its runner, its guard, which stays, and the mark of the run."""
 
     run_id: str
     runner: Runner
+    guard_pid: int
     hurry: Callable[[], bool]
 
     def stop(self, wrappers: Iterable[ProcessId]) -> None:
@@ -44,13 +45,17 @@ class Stopper:
     def kill(self) -> None:
         """SIGKILL every process that carries the run's mark until none is left."""
         deadline = time.monotonic() + _KILL_SECONDS
-        while left := processes.carrying(environment.RUN_ID, self.run_id):
+        while left := self._left():
             for process in left:
                 processes.send_signal(process, signal.SIGKILL)
             if time.monotonic() > deadline:
                 return  # in an uninterruptible wait; the kernel ends it when the wait does
             time.sleep(_TICK_SECONDS)
         self._wait(lambda: self.runner.return_code() is not None, LAUNCHER_SECONDS)
+
+    def _left(self) -> list[ProcessId]:
+        marked = processes.carrying(environment.RUN_ID, self.run_id)
+        return [process for process in marked if process.pid != self.guard_pid]
 
     def _wait(self, done: Callable[[], bool], patience_seconds: float) -> None:
         deadline = time.monotonic() + patience_seconds

@@ -6,20 +6,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dsforge.base.errors import DsforgeError
 from dsforge.plan.types import Plan
 from dsforge.records.run_state import RunExit
 from dsforge.records.streams import Event, MetricsLine
+from dsforge.render.bundle import Bundle
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """One run to start. `environ` is the caller's environment, `extra_environ` goes over it.
+    """One run to start: `bundle` is what is written and run.
 
-    `corpus` is the prefix of the built-in corpus; `command` what the user typed, for the manifest.
+    `environ` is the caller's environment, `extra_environ` goes over it. `corpus` is the prefix of the
+    built-in corpus; `command` what the user typed, for the manifest.
     """
 
     plan: Plan
-    bundle: Path
+    bundle: Bundle
     runs_root: Path
     recipe_root: Path
     recipe_path: str
@@ -34,7 +37,8 @@ class LaunchRequest:
 class ProgressEvent:
     """Something to tell the user while a run goes on.
 
-    `name`: created, prebuild, started, rank_up, joined, step, event, rank_ended, stopping, restart, ended.
+    `name`: note, prebuild, created, started, rank_up, joined, step, event, rank_ended, stopping, restart,
+    ended.
     """
 
     time: float
@@ -73,10 +77,14 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class LaunchDescription:
-    """What a launch would run and write, told without touching anything."""
+    """What a launch would run and write, told without touching anything.
+
+    `refusals`: why it would not start on this machine.
+    """
 
     run_dir: Path
     command: Command
     secret_names: tuple[str, ...]
     bundle_files: dict[str, str]
     written_files: tuple[str, ...]
+    refusals: tuple[DsforgeError, ...]

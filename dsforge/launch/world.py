@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
@@ -14,33 +13,32 @@ from dsforge.records.streams import WorldReport
 from dsforge.render.hosts import check_hosts, parse_hostfile
 
 _NVIDIA_SMI_SECONDS = 60.0
+_HOSTFILE = "bundle/hostfile"
 
 
-def check_world(plan: Plan, hostfile: Path, environ: Mapping[str, str]) -> None:
-    """Compare hosts, slots and visible GPUs with the plan; DsforgeError names the first difference.
+def planned_hosts(plan: Plan, hostfile: str) -> tuple[str, ...]:
+    """Return the hosts of a bundle's hostfile; DsforgeError when it is not the planned world."""
+    hosts = parse_hostfile(hostfile, _HOSTFILE)
+    check_hosts(hosts, plan.layout, _HOSTFILE)
+    return tuple(hosts)
 
-    `environ` is what the ranks will have.
-    """
-    try:
-        hosts = parse_hostfile(hostfile.read_text("utf-8"), str(hostfile))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DsforgeError(
-            "DSF201",
-            f"the bundle's hostfile cannot be read: {error}",
-            hint="render the bundle again",
-            exit_code=ExitCode.ENVIRONMENT,
-        ) from error
-    check_hosts(hosts, plan.layout, str(hostfile))
+
+def check_here(hosts: Sequence[str]) -> None:
+    """Raise DsforgeError when a host is not this machine."""
     for host in hosts:
         # The launcher never looks at the name of a single host: it would start the ranks right here.
         if host not in _own_names():
             raise DsforgeError(
                 "DSF202",
                 f"the hostfile names {host}, this machine is {socket.gethostname()}",
-                Place(file=str(hostfile), host=host),
+                Place(file=_HOSTFILE, host=host),
                 f"run dsforge launch on {host}, or name localhost in the hostfile",
                 exit_code=ExitCode.ENVIRONMENT,
             )
+
+
+def check_gpus(plan: Plan, environ: Mapping[str, str]) -> None:
+    """Raise DsforgeError when fewer GPUs are visible than the plan needs. `environ` is what ranks have."""
     if plan.accelerator == "cuda":
         visible = visible_gpus(environ)
         if visible < plan.layout.gpus_per_node:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dsforge.base.errors import DsforgeError
 from dsforge.launch.run import describe_run, launch_run
 from dsforge.launch.types import LaunchDescription, LaunchRequest, OnEvent, RunOutcome
 from dsforge.ops.bundles import plan_and_bundle, recipe_root
@@ -29,36 +28,40 @@ class StartOptions:
 
 def start(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> tuple[Plan, RunOutcome]:
     """Launch a recipe and supervise it to its end; DsforgeError before anything starts."""
-    with _request(loaded, options, make_corpus=True) as request:
-        return request.plan, launch_run(request, on_event)
+    request = _request(loaded, options)
+    plan = request.plan
+    check_data(plan, loaded, recipe_root(loaded))
+    if plan.data.builtin_vocab is not None:
+        from dsforge.data.prepare import builtin_corpus
+
+        request = replace(request, corpus=str(builtin_corpus(plan.data.builtin_vocab)))
+    return plan, launch_run(request, on_event)
 
 
 def describe(loaded: LoadedRecipe, options: StartOptions) -> LaunchDescription:
-    """Return what `start` would run and write, having touched nothing but a temporary folder."""
-    with _request(loaded, options, make_corpus=False) as request:
-        return describe_run(request)
+    """Return what `start` would run and write on the planned machine, touching nothing.
+
+    What would keep it from starting here is in `refusals`; DsforgeError when a rule refuses the recipe.
+    """
+    request = _request(loaded, options)
+    described = describe_run(request)
+    try:
+        check_data(request.plan, loaded, recipe_root(loaded))
+    except DsforgeError as error:
+        return replace(described, refusals=(error, *described.refusals))
+    return described
 
 
-@contextmanager
-def _request(loaded: LoadedRecipe, options: StartOptions, *, make_corpus: bool) -> Iterator[LaunchRequest]:
+def _request(loaded: LoadedRecipe, options: StartOptions) -> LaunchRequest:
     plan, bundle = plan_and_bundle(loaded, options.allow)
-    check_data(plan, loaded, recipe_root(loaded))
-    corpus = None
-    if plan.data.builtin_vocab is not None and make_corpus:
-        from dsforge.data.prepare import builtin_corpus
-
-        corpus = str(builtin_corpus(plan.data.builtin_vocab))
-    with tempfile.TemporaryDirectory(prefix="dsforge-bundle-") as folder:
-        bundle.write(Path(folder))
-        yield LaunchRequest(
-            plan=plan,
-            bundle=Path(folder),
-            runs_root=options.runs_root,
-            recipe_root=recipe_root(loaded),
-            recipe_path=str(loaded.path),
-            recipe_text=loaded.text,
-            command=options.command,
-            environ=options.environ,
-            corpus=corpus,
-            extra_environ=options.extra_environ,
-        )
+    return LaunchRequest(
+        plan=plan,
+        bundle=bundle,
+        runs_root=options.runs_root,
+        recipe_root=recipe_root(loaded),
+        recipe_path=str(loaded.path),
+        recipe_text=loaded.text,
+        command=options.command,
+        environ=options.environ,
+        extra_environ=options.extra_environ,
+    )

@@ -11,6 +11,7 @@ from collections import deque
 from pathlib import Path
 
 from dsforge.base.files import append_line
+from dsforge.base.text import without_escapes
 
 TAIL_LINES = 40
 """Lines kept for the exit record."""
@@ -58,7 +59,7 @@ class OutputPump:
             return
         if any(_TRACEBACK in line for line in lines):
             self.traceback_time = time.time()
-        self.tail.extend(line[:_LONGEST_TAIL_LINE] for line in lines)
+        self.tail.extend(without_escapes(line)[:_LONGEST_TAIL_LINE] for line in lines)
         text = "".join(f"{self._mark}{line}\n" for line in lines)
         with contextlib.suppress(OSError):
             append_line(self._log, text)

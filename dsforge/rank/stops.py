@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from dsforge.base import prctl
-from dsforge.rank import lease
+from dsforge.base import lease, prctl
 
 LEASE_CHECK_SECONDS = 1.0
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+_NUMBER = re.compile("[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,11 @@ class RunDir:
         return self.path / "state.json"
 
     @property
+    def lease(self) -> Path:
+        """Locked by the supervisor from before its first state to after its last: who holds it supervises."""
+        return self.path / "lease"
+
+    @property
     def bundle(self) -> Path:
         """The rendered files."""
         return self.path / "bundle"
@@ -70,3 +78,8 @@ class RunDir:
     def attempt(self, number: int) -> AttemptDir:
         """Return attempt N, counted from 1."""
         return AttemptDir(self.path / f"attempt-{number}")
+
+    def attempts(self) -> list[int]:
+        """Return the numbers of the attempts that have a folder, in order; OSError when it is unreadable."""
+        names = [path.name.removeprefix("attempt-") for path in self.path.glob("attempt-*") if path.is_dir()]
+        return sorted(int(name) for name in names if _NUMBER.fullmatch(name))

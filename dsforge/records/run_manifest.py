@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from dsforge.base.canonical import dumps
+from dsforge.records.typed import build
 
 SCHEMA_VERSION = 1
 
@@ -47,10 +47,6 @@ class RunManifest:
 def read_run_manifest(path: Path) -> RunManifest | None:
     """Return a run's manifest, or None when the file is missing or not one of ours."""
     try:
-        data: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        data["revision"] = Revision(**data["revision"]) if data["revision"] else None
-        for name in ("command", "secret_names"):
-            data[name] = tuple(data[name])
-        return RunManifest(**data)
-    except (OSError, ValueError, TypeError, KeyError):
+        return build(RunManifest, json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError):
         return None

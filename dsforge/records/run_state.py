@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from dsforge.base.canonical import dumps
 from dsforge.base.files import write_atomically
 from dsforge.base.processes import ProcessId
+from dsforge.records.typed import build
 
 SCHEMA_VERSION = 1
 ACTIVE_STATES = ("starting", "running", "stopping")
 """States that need a live supervisor; without one the run is lost."""
 ENDED_STATES = ("succeeded", "failed", "stopped")
+MOST_ATTEMPTS = 1_001
+"""A recipe's launch.restarts is at most 1000."""
+_PID_END = 2**22 + 1
+"""PID_MAX_LIMIT of the Linux kernel (include/linux/threads.h)."""
+_TIME_END = 253_402_300_800.0
+"""The year 10000, which no calendar function writes any more."""
+_MOST_CODE = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +70,23 @@ def write_state(path: Path, state: RunState) -> None:
 
 
 def read_state(path: Path) -> RunState | None:
-    """Return a run's state, or None when the file is missing or not one of ours."""
+    """Return a run's state, or None when the file is missing, not one of ours, or says what cannot be."""
     try:
-        data: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        data["supervisor"] = ProcessId(**data["supervisor"])
-        data["launcher"] = ProcessId(**data["launcher"]) if data["launcher"] else None
-        data["restarts"] = tuple(Restart(**item) for item in data["restarts"])
-        data["exit"] = RunExit(**data["exit"]) if data["exit"] else None
-        return RunState(**data)
-    except (OSError, ValueError, TypeError, KeyError):
+        state = build(RunState, json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
+    return state if _possible(state) else None
+
+
+def _possible(state: RunState) -> bool:
+    processes = [state.supervisor, *([state.launcher] if state.launcher else [])]
+    times = [state.started_time, *(restart.time for restart in state.restarts)]
+    times += [state.ended_time] if state.ended_time is not None else []
+    return (
+        state.schema_version == SCHEMA_VERSION
+        and state.state in (*ACTIVE_STATES, *ENDED_STATES)
+        and 1 <= state.attempt <= MOST_ATTEMPTS
+        and all(0 < process.pid < _PID_END and process.start >= 0 for process in processes)
+        and all(0 <= time < _TIME_END for time in times)
+        and (state.exit is None or 0 <= state.exit.code <= _MOST_CODE)
+    )

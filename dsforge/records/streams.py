@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
+
+from dsforge.records.typed import build
 
 SCHEMA_VERSION = 1
 
@@ -24,9 +26,9 @@ class _Line:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Build from a parsed line; keys of a newer version are left out."""
+        """Build from a parsed line, without a newer version's keys; TypeError for a value of another type."""
         known = {field.name for field in fields(cls)}
-        return cls(**{key: value for key, value in data.items() if key in known})
+        return build(cls, {key: value for key, value in data.items() if key in known})
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,6 @@ def parse_line(data: dict[str, Any]) -> Line | None:
     if line_type is None:
         return None
     try:
-        line = line_type.from_dict(data)
-        return replace(line, tail=tuple(line.tail)) if isinstance(line, ExitRecord) else line
+        return line_type.from_dict(data)
     except TypeError:
         return None

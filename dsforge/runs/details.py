@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -11,6 +12,8 @@ from dsforge.records.run_manifest import RunManifest, read_run_manifest
 from dsforge.records.run_state import RunState
 from dsforge.records.streams import Event, ExitRecord, Line, MetricsLine, WorldReport, parse_line, read_lines
 from dsforge.runs.registry import RunSummary, state_or_fail, summarise
+
+_DEGREES = ("tp", "pp", "dp", "zero", "world_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +42,39 @@ class AttemptDetails:
 
 @dataclass(frozen=True, slots=True)
 class RunDetails:
-    """Everything recorded of a run; `metrics` None before the first step."""
+    """Everything recorded of a run; `metrics` None before the first step.
+
+    `layout`: tp, pp, dp, zero and world_size of its plan; None when its bundle cannot be read.
+    """
 
     summary: RunSummary
     state: RunState
     manifest: RunManifest | None
     attempts: tuple[AttemptDetails, ...]
     metrics: MetricsSummary | None
+    layout: dict[str, int] | None
 
 
 def show_run(run_dir: RunDir) -> RunDetails:
     """Return a run's details; DsforgeError when it has no readable state."""
     state = state_or_fail(run_dir)
-    numbers = range(1, state.attempt + 1)
+    numbers = run_dir.attempts()
     return RunDetails(
         summary=summarise(run_dir),
         state=state,
         manifest=read_run_manifest(run_dir.manifest),
         attempts=tuple(_attempt(number, run_dir.attempt(number)) for number in numbers),
         metrics=summarise_metrics([read_metrics(run_dir.attempt(number)) for number in numbers]),
+        layout=_layout(run_dir.bundle / "plan.json"),
     )
+
+
+def _layout(plan: Path) -> dict[str, int] | None:
+    try:
+        layout = json.loads(plan.read_text("utf-8"))["layout"]
+        return {name: int(layout[name]) for name in _DEGREES}
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def read_metrics(attempt: AttemptDir) -> tuple[MetricsLine, ...]:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsforge.base.errors import DsforgeError
+from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.text import without_escapes
 from dsforge.records.run_dir import AttemptDir, RunDir
-from dsforge.runs.details import read_exits
+from dsforge.runs.details import read_exits, read_reports
 from dsforge.runs.registry import state_or_fail
 
 _MARK = re.compile(r"\[rank (\d+)\] ")
@@ -51,9 +52,11 @@ def read_logs(run_dir: RunDir, *, rank: int | None = None, attempt: int | None =
     if not directory.path.is_dir():
         raise DsforgeError(
             "DSF223",
-            f"run {state.run_id} has no attempt {number}",
-            hint=f"attempts go from 1 to {state.attempt}",
+            f"run {run_dir.path.name} has no attempt {number}",
+            hint=f"there are: {', '.join(map(str, run_dir.attempts())) or 'none'}",
         )
+    if rank is not None:
+        _check_rank(directory, rank)
     nodes = sorted(directory.path.glob("node-*.log"))
     launcher = [directory.launcher_log] if rank is None and directory.launcher_log.exists() else []
     failed_rank = state.exit.rank if state.exit and number == state.attempt else None
@@ -64,6 +67,15 @@ def read_logs(run_dir: RunDir, *, rank: int | None = None, attempt: int | None =
         files=(*nodes, *launcher),
         rank=rank,
     )
+
+
+def _check_rank(directory: AttemptDir, rank: int) -> None:
+    known = {report.rank for report in read_reports(directory)}
+    known |= {record.rank for record in read_exits(directory)}
+    if rank not in known:
+        ranks = sorted(known)
+        there = "none has reported" if not ranks else f"there are ranks {ranks[0]} to {ranks[-1]}"
+        raise DsforgeError("DSF223", f"this attempt has no rank {rank}", Place(rank=rank), there)
 
 
 def _first_error(directory: AttemptDir, nodes: list[Path], failed_rank: int | None) -> list[LogLine]:
@@ -90,6 +102,6 @@ def _from_traceback(tail: tuple[str, ...]) -> tuple[str, ...]:
 def _read(path: Path) -> Iterator[LogLine]:
     with path.open(encoding="utf-8", errors="replace", newline="\n") as stream:
         for raw in stream:
-            text = raw.rstrip("\n")
+            text = without_escapes(raw.rstrip("\n"))
             match = _MARK.match(text)
             yield LogLine(int(match[1]), text[match.end() :]) if match else LogLine(None, text)

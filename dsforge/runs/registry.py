@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsforge.base import processes
+from dsforge.base import lease, processes
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.records.run_dir import RunDir
@@ -19,6 +20,9 @@ DEFAULT_ROOT = "runs"
 LOST = "lost"
 """An active run whose supervisor is dead: nobody will say how it ended."""
 UNKNOWN = "unknown"
+LATEST = "latest"
+"""Instead of an id: the run that was started last."""
+_ID = re.compile("[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,18 @@ def list_runs(root: Path) -> tuple[RunSummary, ...]:
     return tuple(sorted(found, key=lambda run: (run.started_time, run.run_id), reverse=True))
 
 
-def find_run(root: Path, run_id: str) -> RunDir:
-    """Return the run of this id or of this beginning of one; DsforgeError when none or several fit."""
-    known = [run.run_id for run in list_runs(root)]
-    fitting = [run_id] if run_id in known else [name for name in known if run_id and name.startswith(run_id)]
+def find_run(root: Path, run_id: str = LATEST) -> RunDir:
+    """Return the run of this id or beginning of one, or the latest; DsforgeError when none or several fit.
+
+    An id is the name of a folder right under the root.
+    """
+    runs = list_runs(root)
+    known = [run.run_id for run in runs]
+    if run_id in known:
+        return RunDir(root / run_id)
+    if run_id == LATEST and known:
+        return RunDir(root / known[0])
+    fitting = [name for name in known if run_id and name.startswith(run_id)]
     if len(fitting) == 1:
         return RunDir(root / fitting[0])
     if fitting:
@@ -64,20 +76,21 @@ def find_run(root: Path, run_id: str) -> RunDir:
         )
     near = difflib.get_close_matches(run_id, known, n=1)
     hint = f"did you mean {near[0]}?" if near else "see `dsforge runs list`; DSFORGE_RUNS names the folder"
-    raise DsforgeError("DSF220", f"there is no run {run_id!r}", Place(file=str(root)), hint)
+    message = "there is no run" if run_id == LATEST else f"there is no run {run_id!r}"
+    raise DsforgeError("DSF220", message, Place(file=str(root)), hint)
 
 
 def summarise(run_dir: RunDir) -> RunSummary:
-    """Return a run as it stands now."""
+    """Return a run as it stands now. Its id is its folder's name, whatever its files say."""
     state = read_state(run_dir.state)
     if state is None:
         made = run_dir.path.stat().st_mtime
         return RunSummary(run_dir.path.name, run_dir.path, "", UNKNOWN, 0, "", made, None, None)
     return RunSummary(
-        run_id=state.run_id,
+        run_id=run_dir.path.name,
         path=run_dir.path,
         name=state.name,
-        state=current_state(state),
+        state=current_state(run_dir, state),
         attempt=state.attempt,
         host=state.host,
         started_time=state.started_time,
@@ -86,16 +99,17 @@ def summarise(run_dir: RunDir) -> RunSummary:
     )
 
 
-def current_state(state: RunState) -> str:
+def current_state(run_dir: RunDir, state: RunState) -> str:
     """Return the recorded state, or `lost` when it needs a supervisor and that one is dead."""
     if state.state not in ACTIVE_STATES or state.host != socket.gethostname():
         return state.state
-    return state.state if supervisor_alive(state) else LOST
+    return state.state if supervisor_alive(run_dir, state) else LOST
 
 
-def supervisor_alive(state: RunState) -> bool:
-    """Tell whether the run's supervisor lives; only meaningful on the run's own host."""
-    return state.boot_id == processes.boot_id() and processes.is_alive(state.supervisor)
+def supervisor_alive(run_dir: RunDir, state: RunState) -> bool:
+    """Tell whether the recorded process lives and the run's lease is held; on the run's own host only."""
+    lives = state.boot_id == processes.boot_id() and processes.is_alive(state.supervisor)
+    return lives and lease.is_held(run_dir.lease)
 
 
 def state_or_fail(run_dir: RunDir) -> RunState:
@@ -114,4 +128,6 @@ def state_or_fail(run_dir: RunDir) -> RunState:
 
 def _is_run(path: Path) -> bool:
     run_dir = RunDir(path)
-    return run_dir.state.is_file() or run_dir.manifest.is_file()
+    # A link leads elsewhere: what is done to a run is done right here.
+    is_ours = _ID.fullmatch(path.name) is not None and not path.name.startswith(".") and not path.is_symlink()
+    return is_ours and (run_dir.state.is_file() or run_dir.manifest.is_file())

@@ -7,8 +7,9 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from dsforge.base import processes
+from dsforge.base import lease, processes
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.processes import ProcessId
@@ -34,54 +35,71 @@ class StopResult:
 
 
 def stop_run(run_dir: RunDir) -> StopResult:
-    """Stop a run and wait for its end; DsforgeError when it runs on another machine.
+    """Stop a run and wait for its end; DsforgeError when it is another machine's or user's to stop.
 
     A live supervisor is asked and does the rest; without one the ranks are ended here.
     """
-    state = state_or_fail(run_dir)
+    state, run_id = state_or_fail(run_dir), run_dir.path.name
     if state.state in ENDED_STATES:
-        return StopResult(state.run_id, "already_ended", f"the run had ended: {state.state}")
+        return StopResult(run_id, "already_ended", f"the run had ended: {state.state}")
     if state.host != socket.gethostname():
         raise DsforgeError(
             "DSF224",
-            f"run {state.run_id} is supervised on another machine",
+            f"run {run_id} is supervised on another machine",
             Place(host=state.host),
-            f"run `dsforge runs stop {state.run_id}` on {state.host}",
+            f"run `dsforge runs stop {run_id}` on {state.host}",
             exit_code=ExitCode.ENVIRONMENT,
         )
-    if supervisor_alive(state) and processes.send_signal(state.supervisor, signal.SIGTERM):
+    if _supervises(run_dir, state) and processes.send_signal(state.supervisor, signal.SIGTERM):
         if _wait(lambda: not processes.is_alive(state.supervisor), SUPERVISOR_SECONDS):
-            return StopResult(state.run_id, "supervisor", "the run was stopped")
+            return StopResult(run_id, "supervisor", "the run was stopped")
         return StopResult(
-            state.run_id,
+            run_id,
             "late",
             f"the supervisor (pid {state.supervisor.pid}) was told to stop and still runs",
+        )
+    if lease.is_held(run_dir.lease):
+        raise DsforgeError(
+            "DSF225",
+            f"run {run_id} has a supervisor, but it is not pid {state.supervisor.pid}, or not this user's",
+            Place(file=str(run_dir.lease)),
+            "stop it as the user who started it; `fuser` names the process that holds this file",
+            exit_code=ExitCode.ENVIRONMENT,
         )
     ended = _end_ranks(run_dir, state)
     message = f"the supervisor was dead; {ended} processes of the run were ended"
     how = RunExit(int(ExitCode.TERMINATED), ExitKind.TERMINATED.value, message)
     write_state(run_dir.state, replace(state, state="stopped", ended_time=time.time(), exit=how))
-    return StopResult(state.run_id, "ranks", message)
+    return StopResult(run_id, "ranks", message)
+
+
+def _supervises(run_dir: RunDir, state: RunState) -> bool:
+    """Tell whether the recorded process is this run's supervisor: an id in a file alone proves nothing."""
+    return supervisor_alive(run_dir, state) and processes.opens(state.supervisor, run_dir.lease)
 
 
 def _end_ranks(run_dir: RunDir, state: RunState) -> int:
-    """Ask the recorded wrappers to end, then kill what carries the run's mark; return how many there were."""
-    mark = (environment.RUN_ID, state.run_id)
+    """Ask the recorded wrappers to end, then kill what is of the run; return how many there were."""
+    found = _processes_of(run_dir)
     reports = read_reports(run_dir.attempt(state.attempt))
-    wrappers = [ProcessId(report.pid, report.pid_start) for report in reports]
-    found = processes.carrying(*mark)
-    asked = [
-        wrapper
-        for wrapper in wrappers
-        if processes.carries(wrapper, *mark) and processes.send_signal(wrapper, signal.SIGTERM)
-    ]
+    wrappers = {ProcessId(report.pid, report.pid_start) for report in reports}
+    asked = [process for process in found if process in wrappers]
+    asked = [process for process in asked if processes.send_signal(process, signal.SIGTERM)]
     _wait(lambda: not any(map(processes.is_alive, asked)), _RANK_SECONDS)
     deadline = time.monotonic() + _KILL_SECONDS
-    while (left := processes.carrying(*mark)) and time.monotonic() < deadline:
+    while (left := _processes_of(run_dir)) and time.monotonic() < deadline:
         for process in left:
             processes.send_signal(process, signal.SIGKILL)
         time.sleep(_TICK_SECONDS)
     return len(found)
+
+
+def _processes_of(run_dir: RunDir) -> list[ProcessId]:
+    """Return what carries the run's mark and works in this folder, not in one that this is a copy of."""
+    here = run_dir.path.resolve()
+    marked = processes.carrying(environment.RUN_ID, run_dir.path.name)
+    folders = [(one, processes.variable_of(one, environment.ATTEMPT_DIR)) for one in marked]
+    return [one for one, folder in folders if folder and Path(folder).resolve().parent == here]
 
 
 def _wait(done: Callable[[], bool], patience_seconds: float) -> bool:

@@ -57,19 +57,24 @@ class Groups:
     alone: Any
 
 
+def _limit(seconds: float) -> timedelta:
+    """Return a timeout for torch, which has no word for none: 0 seconds becomes ten years."""
+    return timedelta(seconds=seconds) if seconds > 0 else timedelta(days=3650)
+
+
 def join(context: RankContext, device: torch.device) -> None:
     """Meet all ranks; DsforgeError when they do not come within the plan's rendezvous timeout."""
     launch = context.plan.launch
     address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
-        meeting = dist.rendezvous("env://", timeout=timedelta(seconds=launch.rendezvous_timeout_seconds))
+        meeting = dist.rendezvous("env://", timeout=_limit(launch.rendezvous_timeout_seconds))
         store, rank, world_size = next(iter(meeting))
         dist.init_process_group(
             backend="nccl" if device.type == "cuda" else "gloo",
             store=store,
             rank=rank,
             world_size=world_size,
-            timeout=timedelta(seconds=launch.collective_timeout_seconds),
+            timeout=_limit(launch.collective_timeout_seconds),
         )
     except (dist.DistError, RuntimeError, OSError) as error:
         first_line = str(error).strip().splitlines()[0]

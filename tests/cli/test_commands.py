@@ -213,6 +213,24 @@ def test_dry_run_shows_the_command_and_touches_nothing(
     assert "deepspeed" in text.out
 
 
+def test_dry_run_is_of_the_planned_machine_and_warns_about_this_one(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setattr("sys.executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "bin"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    recipe = write(tmp_path, SMALL.replace("gpu: cpu", "gpu: a100-sxm-80gb") + "data: {train: nowhere}\n")
+    shown = cli("launch", recipe, "--dry-run", "--json")
+    assert shown.code == 0, shown.err
+    assert sorted(shown.json["files"]) == BUNDLE
+    assert shown.json["command"][1].endswith("/bundle/launch.sh")
+    assert "DSFORGE_DEEPSPEED" not in shown.json["environment"]
+    assert [one["code"] for one in shown.json["refusals"]] == ["DSF045", "DSF203", "DSF204"]
+    assert shown.err.count("warning[DSF") == 3
+    assert cli("launch", recipe).code == 3
+
+
 def test_plan_touches_nothing(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     recipe = write(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -196,6 +197,56 @@ def test_a_reader_that_leaves_is_no_fault_and_hides_none(unbuffered: str, tmp_pa
         assert done.returncode == code
         assert b"Broken pipe" not in done.stderr
         assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["plan", "GOOD"], 0),
+        (["plan", "REFUSED"], 1),
+        (["plan", "REFUSED", "--json"], 1),
+        (["plan", "nowhere.yaml"], 2),
+        (["plan", "--nonsense"], 2),
+        (["runs", "show", "none"], 2),
+        (["--help"], 0),
+        ([], 2),
+    ],
+)
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full", "2>&1 | true"])
+def test_a_lost_stream_never_changes_the_code(redirection: str, words: list[str], code: int, tmp_path: Path):
+    write(tmp_path, SMALL, "GOOD")
+    write(tmp_path, SMALL.replace("zero: 1", "zero: 3"), "REFUSED")
+    command = f"{shlex.join([*DSFORGE, *words])} {redirection}; exit ${{PIPESTATUS[0]}}"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=environ, capture_output=True, check=False
+    )
+    assert done.returncode == code, done
+    assert b"Traceback" not in done.stdout + done.stderr
+    assert b"Exception ignored" not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["GOOD", "REFUSED"]
+
+
+def test_progress_that_cannot_be_shown_is_lost_and_no_more(tmp_path: Path):
+    program = (
+        "import time\n"
+        "from dsforge.cli import output\n"
+        "from dsforge.cli.progress import Progress\n"
+        "from dsforge.launch.types import ProgressEvent\n"
+        "output.open_streams()\n"
+        "progress = Progress(3)\n"
+        "for name in ('created', 'started', 'ended'):\n"
+        "    progress(ProgressEvent(time.time(), name, 'words'))\n"
+        "with output.expendable():\n"
+        "    output.line('a result')\n"
+        "raise SystemExit(7)\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environ, stdout=full, stderr=full, check=False
+        )
+    assert done.returncode == 7
 
 
 def test_a_full_disk_is_an_environments_fault():

@@ -14,7 +14,8 @@ from dsforge.base import processes
 from dsforge.base.processes import ProcessId
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import ExitRecord, WorldReport, parse_line, read_lines
-from tests.launch_support.bundles import write_bundle
+from dsforge.render.bundle import render
+from tests.launch_support.bundles import make_bundle
 from tests.launch_support.plans import make_plan
 
 pytestmark = pytest.mark.e2e
@@ -23,7 +24,8 @@ PATIENCE_SECONDS = 120.0
 
 
 def by_hand(folder: Path, **options) -> subprocess.Popen[str]:
-    bundle = write_bundle(folder / "bundle", make_plan(), **options.pop("bundle", {}))
+    bundle = folder / "bundle"
+    make_bundle(make_plan(), **options.pop("bundle", {})).write(bundle)
     environ = {
         **os.environ,
         "DSFORGE_DEEPSPEED": str(Path(sys.executable).parent / "deepspeed"),
@@ -50,6 +52,31 @@ def test_ranks_speak_and_their_failure_is_the_exit_code(tmp_path):
     assert "[rank 1] RuntimeError: rank 1 fails on purpose" in shown
     exits = {line.rank: line for line in rank_lines(tmp_path) if isinstance(line, ExitRecord)}
     assert (exits[1].cause, exits[1].code) == ("exception", 1)
+
+
+def test_each_start_takes_an_attempt_of_its_own(tmp_path):
+    """The rendered script itself, with something in deepspeed's place that says where it would write."""
+    deepspeed = tmp_path / "deepspeed"
+    deepspeed.write_text('#!/bin/sh\necho "$DSFORGE_ATTEMPT_DIR"; test -d "$DSFORGE_ATTEMPT_DIR"\n')
+    deepspeed.chmod(0o755)
+    render(make_plan()).write(tmp_path / "bundle")
+    (tmp_path / "here").mkdir()
+    environ = {"PATH": os.environ["PATH"], "DSFORGE_DEEPSPEED": str(deepspeed), "DSFORGE_CORPUS": "none"}
+
+    def start(**more: str) -> subprocess.CompletedProcess[str]:
+        words = ["bash", str(tmp_path / "bundle" / "launch.sh")]
+        return subprocess.run(
+            words, cwd=tmp_path / "here", env={**environ, **more}, capture_output=True, text=True, check=False
+        )
+
+    runs = tmp_path / "here" / "dsforge-run"
+    assert [start().stdout for _ in range(3)] == [f"{runs}/attempt-{number}\n" for number in (1, 2, 3)]
+    chosen = start(DSFORGE_ATTEMPT_DIR=str(tmp_path / "mine")).stdout
+    assert chosen == f"{tmp_path}/mine\n"
+    (runs / "attempt-4").symlink_to("nowhere")  # no folder can be made there, and it does not exist
+    refused = start()
+    assert refused.returncode == 1
+    assert "attempt-4" in refused.stderr
 
 
 def test_another_world_than_the_plans_starts_no_trainer(tmp_path):

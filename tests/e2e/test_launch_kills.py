@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
@@ -73,6 +74,29 @@ def test_a_second_ctrl_c_does_not_wait_for_a_deaf_trainer(supervise):
     outcome = run.outcome()
     assert (outcome["kind"], outcome["code"]) == ("interrupted", 130)
     assert run.exits() == {}
+
+
+def test_the_launchers_end_when_dsforge_is_killed_before_there_are_ranks(supervise):
+    run = supervise(environ=FOR_EVER)
+    # The runner takes seconds to import torch; the guard and the runner are all there is.
+    run.until(lambda: run.state().state == "running" and len(run.left()) >= 2)
+    assert run.reports() == {}
+    run.process.kill()
+    run.process.wait()
+    run.until(lambda: run.left() == [])
+    assert run.reports() == {}
+
+
+def test_a_run_whose_folder_vanishes_ends_and_makes_no_other(supervise):
+    run = supervise(environ=FOR_EVER)
+    run.until_training()
+    run_dir = run.run_dir.path
+    run_dir.rename(run.folder / "moved")
+    assert run.process.wait(120) == 3
+    code, message = json.loads((run.folder / "error.json").read_text())
+    assert (code, message) == ("DSF211", "the folder of the run vanished while it ran; its ranks were ended")
+    assert processes.carrying("DSFORGE_RUN_ID", run_dir.name) == []
+    assert not (run_dir / "state.json").exists()
 
 
 def test_ranks_end_when_their_supervisor_is_killed(supervise):

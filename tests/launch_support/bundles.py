@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dsforge.base.canonical import dumps
 from dsforge.plan.types import Plan
+from dsforge.render.bundle import Bundle
 
 TRAINER = "tests.launch_support.trainer"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -20,13 +21,13 @@ exec "${{DSFORGE_DEEPSPEED:-deepspeed}}" --hostfile "$here/hostfile" --no_ssh_ch
 """
 
 
-def write_bundle(
-    folder: Path, plan: Plan, *, slots: int | None = None, options: str = "", trainer: str = TRAINER
-) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "plan.json").write_text(dumps(plan.to_json_value()))
-    (folder / "ds_config.json").write_text("{}\n")
-    (folder / "hostfile").write_text(f"localhost slots={slots or plan.layout.gpus_per_node}\n")
-    (folder / "environment").write_text("")
-    (folder / "launch.sh").write_text(_SCRIPT.format(repository=REPOSITORY, options=options, trainer=trainer))
-    return folder
+def make_bundle(plan: Plan, *, slots: int | None = None, options: str = "", trainer: str = TRAINER) -> Bundle:
+    return Bundle(
+        {
+            "plan.json": dumps(plan.to_json_value()),
+            "ds_config.json": "{}\n",
+            "hostfile": f"localhost slots={slots or plan.layout.gpus_per_node}\n",
+            "environment": "",
+            "launch.sh": _SCRIPT.format(repository=REPOSITORY, options=options, trainer=trainer),
+        }
+    )

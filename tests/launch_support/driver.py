@@ -5,6 +5,7 @@ FOLDER holds request.json (make_plan's arguments, bundle options); outcome.json 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ from dsforge.base.errors import DsforgeError
 from dsforge.base.files import append_line
 from dsforge.launch.run import launch_run
 from dsforge.launch.types import LaunchRequest, ProgressEvent
-from tests.launch_support.bundles import write_bundle
+from tests.launch_support.bundles import make_bundle
 from tests.launch_support.plans import make_plan
 
 
@@ -24,7 +25,7 @@ def main(folder: Path) -> int:
     plan = make_plan(**wanted["plan"])
     request = LaunchRequest(
         plan=plan,
-        bundle=write_bundle(folder / "bundle", plan, **wanted["bundle"]),
+        bundle=make_bundle(plan, **wanted["bundle"]),
         runs_root=folder / "runs",
         recipe_root=folder,
         recipe_path="tiny.yaml",
@@ -34,6 +35,8 @@ def main(folder: Path) -> int:
     )
 
     def on_event(event: ProgressEvent) -> None:
+        if os.environ.get("TINY_BROKEN_LISTENER"):
+            raise OSError(errno.EIO, "the terminal is gone")
         append_line(folder / "progress.jsonl", dump_line([event.name, event.message]))
 
     try:

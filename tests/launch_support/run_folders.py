@@ -38,7 +38,7 @@ def make_run(root: Path, run_id: str, **changes: Any) -> RunDir:
         **changes,
     }
     for number in range(1, values["attempt"] + 1):
-        run_dir.attempt(number).path.mkdir(parents=True)
+        run_dir.attempt(number).path.mkdir(parents=True, exist_ok=True)
     write_state(run_dir.state, RunState(run_id=run_id, **values))
     return run_dir
 

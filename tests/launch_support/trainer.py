@@ -1,7 +1,8 @@
 """A trainer of a few lines: rank 0 writes a metrics line a step; what goes wrong is set by variables.
 
 TINY_STEPS (0: for ever), TINY_FAIL_RANK and TINY_FAIL_STEP (raise there), TINY_HANG_STEP (sleep there),
-TINY_ONLY_ATTEMPT (misbehave only in this attempt), TINY_CHILD (start a child that ignores SIGTERM).
+TINY_ONLY_ATTEMPT (misbehave only in this attempt), TINY_CHILD (start a child that ignores SIGTERM),
+TINY_SAY (print this variable).
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ def main() -> None:
     attempt = AttemptDir(Path(os.environ["DSFORGE_ATTEMPT_DIR"]))
     steps = setting("TINY_STEPS", 3)
     misbehaves = setting("TINY_ONLY_ATTEMPT", 0) in (0, int(attempt.path.name.removeprefix("attempt-")))
+    if said := os.environ.get("TINY_SAY"):
+        sys.stdout.write(f"{said}={os.environ[said]}\n")
     if setting("TINY_CHILD", 0):
         ignore = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
         subprocess.Popen([sys.executable, "-c", ignore])

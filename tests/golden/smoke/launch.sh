@@ -14,7 +14,17 @@ export DS_ENV_FILE="$dsforge_here/environment"
 export DSFORGE_PLAN="$dsforge_here/plan.json"
 export DSFORGE_DS_CONFIG="$dsforge_here/ds_config.json"
 export DSFORGE_ROOT="${DSFORGE_ROOT:-$PWD}"
-export DSFORGE_ATTEMPT_DIR="${DSFORGE_ATTEMPT_DIR:-$PWD/dsforge-run/attempt-1}"
+if [ -z "${DSFORGE_ATTEMPT_DIR:-}" ]; then
+  # By hand: the next attempt that nobody has taken; making its folder is what takes it.
+  dsforge_attempt=1
+  mkdir -p -- "$PWD/dsforge-run"
+  until mkdir -- "$PWD/dsforge-run/attempt-$dsforge_attempt" 2>/dev/null; do
+    [ -e "$PWD/dsforge-run/attempt-$dsforge_attempt" ] || mkdir -- "$PWD/dsforge-run/attempt-$dsforge_attempt"
+    dsforge_attempt=$((dsforge_attempt + 1))
+  done
+  DSFORGE_ATTEMPT_DIR="$PWD/dsforge-run/attempt-$dsforge_attempt"
+fi
+export DSFORGE_ATTEMPT_DIR
 dsforge_checkpoints="$PWD/dsforge-run/checkpoints"
 export DSFORGE_CHECKPOINT_DIR="${DSFORGE_CHECKPOINT_DIR:-$dsforge_checkpoints}"
 # No data in the recipe: the built-in corpus, made once and kept in the user's cache.

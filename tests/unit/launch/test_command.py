@@ -7,16 +7,16 @@ import pytest
 from dsforge.launch.command import build_command, describe_launch, safe_name
 from dsforge.launch.types import LaunchRequest
 from dsforge.records.run_dir import RunDir
-from tests.launch_support.bundles import write_bundle
+from tests.launch_support.bundles import make_bundle
 from tests.launch_support.plans import make_plan
 
 RUN = RunDir(Path("/runs/tiny-1"))
 
 
-def make_request(bundle: Path = Path("/bundle"), environ=None, **plan) -> LaunchRequest:
+def make_request(environ=None, **plan) -> LaunchRequest:
     return LaunchRequest(
         plan=make_plan(**plan),
-        bundle=bundle,
+        bundle=make_bundle(make_plan(**plan)),
         runs_root=Path("/runs"),
         recipe_root=Path("/recipes"),
         recipe_path="tiny.yaml",
@@ -84,10 +84,8 @@ def test_the_users_choices_stay():
     assert not {"DS_ACCELERATOR", "OMP_NUM_THREADS"} & set(on_gpu)
 
 
-def test_a_description_holds_no_secret_and_touches_nothing(tmp_path):
-    bundle = write_bundle(tmp_path / "bundle", make_plan())
-    before = sorted(tmp_path.rglob("*"))
-    request = make_request(bundle, environ={"WANDB_API_KEY": "hush"}, env_from=("WANDB_API_KEY",))
+def test_a_description_holds_no_secret():
+    request = make_request(environ={"WANDB_API_KEY": "hush"}, env_from=("WANDB_API_KEY",))
     described = describe_launch(
         request, bash=Path("/bin/bash"), deepspeed=Path("/venv/bin/deepspeed"), ops_dir=Path("/ops")
     )
@@ -95,4 +93,3 @@ def test_a_description_holds_no_secret_and_touches_nothing(tmp_path):
     assert described.secret_names == ("WANDB_API_KEY",)
     assert "hush" not in repr(described)
     assert described.bundle_files["hostfile"] == "localhost slots=2\n"
-    assert sorted(tmp_path.rglob("*")) == before

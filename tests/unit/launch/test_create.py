@@ -8,10 +8,10 @@ import pytest
 
 from dsforge.base.errors import DsforgeError
 from dsforge.launch import facts
-from dsforge.launch.create import check_bundle, create_run
+from dsforge.launch.create import create_run
 from dsforge.launch.types import LaunchRequest
 from dsforge.records.run_manifest import Revision, read_run_manifest
-from tests.launch_support.bundles import write_bundle
+from tests.launch_support.bundles import make_bundle
 from tests.launch_support.plans import make_plan
 
 
@@ -20,7 +20,7 @@ def request_(tmp_path):
     plan = make_plan(name="my run", env_from=("TOKEN",))
     return LaunchRequest(
         plan=plan,
-        bundle=write_bundle(tmp_path / "bundle", plan),
+        bundle=make_bundle(plan),
         runs_root=tmp_path / "deep" / "runs",
         recipe_root=tmp_path,
         recipe_path="my.yaml",
@@ -59,13 +59,6 @@ def test_a_folder_that_cannot_be_made_is_an_environment_error(request_, tmp_path
     with pytest.raises(DsforgeError, match="cannot be written") as caught:
         create_run(request_)
     assert (caught.value.code, caught.value.exit_code) == ("DSF209", 3)
-
-
-def test_a_bundle_that_lacks_a_file_is_refused(request_):
-    check_bundle(request_.bundle)
-    (request_.bundle / "hostfile").unlink()
-    with pytest.raises(DsforgeError, match="no hostfile"):
-        check_bundle(request_.bundle)
 
 
 def test_the_revision_tells_a_dirty_tree(tmp_path):

@@ -27,6 +27,25 @@ def test_every_missing_secret_is_named_and_none_shown():
     assert "hush" not in caught.value.message
 
 
+def test_the_callers_port_is_used_where_it_is_free():
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        other, why = machine.rendezvous_port({"MASTER_PORT": str(port)})
+        assert other != port
+        assert why == f"MASTER_PORT={port} is in use: the ranks meet at port {other} instead"
+    assert machine.rendezvous_port({"MASTER_PORT": str(port)}) == (port, None)
+    assert machine.rendezvous_port({})[1] is None
+    assert machine.rendezvous_port({"MASTER_PORT": ""})[1] is None
+
+
+@pytest.mark.parametrize("wrong", ["0", "65536", "-1", "http", "99999999999"])
+def test_what_is_no_port_is_said(wrong):
+    port, why = machine.rendezvous_port({"MASTER_PORT": wrong})
+    assert why == f"MASTER_PORT={wrong} is not a port: the ranks meet at port {port} instead"
+
+
 def test_a_free_port_is_free():
     port = machine.free_port()
     assert 20_000 <= port <= 32_000

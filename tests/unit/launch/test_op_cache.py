@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -18,17 +17,33 @@ def test_one_folder_an_environment(monkeypatch):
     assert ops_dir(environ) != here
     assert ops_dir({**environ, "XDG_CACHE_HOME": "/cache"}).is_relative_to("/cache/dsforge/ops")
     assert ops_dir({**environ, "TORCH_EXTENSIONS_DIR": "/mine"}) == Path("/mine")
+    # Ranks work in another folder.
+    assert ops_dir({**environ, "TORCH_EXTENSIONS_DIR": "mine"}) == Path.cwd() / "mine"
 
 
-def test_only_locks_that_nobody_holds_are_removed(tmp_path):
-    stale, held = tmp_path / "fused_adam" / "lock", tmp_path / "cpu_adam" / "lock"
-    for lock in (stale, held):
-        lock.parent.mkdir()
+def test_only_locks_of_builds_that_nobody_holds_are_removed(tmp_path):
+    stale, held, begun = (
+        tmp_path / "my_op" / "lock",
+        tmp_path / "cpu_adam" / "lock",
+        tmp_path / "fused_adam" / "lock",
+    )
+    deep, foreign, top = tmp_path / "a" / "b" / "lock", tmp_path / "mail" / "lock", tmp_path / "lock"
+    for lock in (stale, held, begun, deep, foreign, top):
+        lock.parent.mkdir(parents=True, exist_ok=True)
         lock.touch()
+    for build in (stale, held, deep):
+        (build.parent / "build.ninja").touch()
+    (tmp_path / "link").symlink_to(deep.parent)
     with held.open():
-        assert clear_stale_locks(tmp_path) == (stale,)
-    assert held.exists()
-    assert not stale.exists()
+        assert clear_stale_locks(tmp_path) == (begun, stale)
+    assert [lock.exists() for lock in (stale, held, begun, deep, foreign, top)] == [
+        False,
+        True,
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -41,10 +56,8 @@ def test_only_locks_that_nobody_holds_are_removed(tmp_path):
         ("cpu", {"optimizer": {"type": "AdamW", "params": {}}}, ()),
     ],
 )
-def test_needed_ops(tmp_path, accelerator, config, names):
-    path = tmp_path / "ds_config.json"
-    path.write_text(json.dumps(config))
-    assert needed_ops(accelerator, path) == names
+def test_needed_ops(accelerator, config, names):
+    assert needed_ops(accelerator, config) == names
 
 
 def test_a_build_that_fails_says_why(tmp_path):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dsforge.base.errors import DsforgeError
-from dsforge.launch.world import check_world, report_difference, visible_gpus
+from dsforge.launch.world import check_gpus, check_here, planned_hosts, report_difference, visible_gpus
 from dsforge.records.streams import WorldReport
 from tests.launch_support.plans import make_plan
 
@@ -45,14 +45,8 @@ def test_without_a_driver_no_gpu_is_visible(tmp_path):
     assert visible_gpus({"PATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": "0,1"}) == 0
 
 
-def write(tmp_path, text: str):
-    path = tmp_path / "hostfile"
-    path.write_text(text)
-    return path
-
-
-def test_the_planned_world_passes(tmp_path):
-    check_world(make_plan(world_size=2), write(tmp_path, "localhost slots=2\n"), {})
+def test_the_planned_world_passes():
+    check_here(planned_hosts(make_plan(world_size=2), "localhost slots=2\n"))
 
 
 @pytest.mark.parametrize(
@@ -64,18 +58,18 @@ def test_the_planned_world_passes(tmp_path):
         ("localhost\n", "DSF040"),
     ],
 )
-def test_another_world_is_refused(tmp_path, text, code):
+def test_another_world_is_refused(text, code):
     with pytest.raises(DsforgeError) as caught:
-        check_world(make_plan(world_size=2), write(tmp_path, text), {})
+        check_here(planned_hosts(make_plan(world_size=2), text))
     assert caught.value.code == code
 
 
-def test_too_few_gpus_are_an_environment_error(tmp_path, smi):
-    hostfile = write(tmp_path, "localhost slots=2\n")
+def test_too_few_gpus_are_an_environment_error(smi):
     plan = make_plan(world_size=2, accelerator="cuda")
-    check_world(plan, hostfile, smi)
+    check_gpus(plan, smi)
+    check_gpus(make_plan(world_size=99), {})
     with pytest.raises(DsforgeError, match="needs 2 GPUs on this machine, 1 are visible") as caught:
-        check_world(plan, hostfile, {**smi, "CUDA_VISIBLE_DEVICES": "3"})
+        check_gpus(plan, {**smi, "CUDA_VISIBLE_DEVICES": "3"})
     assert caught.value.exit_code == 3
 
 

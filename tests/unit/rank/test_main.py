@@ -11,9 +11,8 @@ import time
 
 import pytest
 
-from dsforge.base import processes
+from dsforge.base import lease, processes
 from dsforge.base.processes import ProcessId
-from dsforge.launch import lease
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import ExitRecord, Heartbeat, WorldReport, parse_line, read_lines
 from tests.launch_support.bundles import REPOSITORY

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from dsforge.base.canonical import dump_line
 from dsforge.base.errors import DsforgeError
+from dsforge.base.files import append_line
 from dsforge.records.run_state import RunExit
 from dsforge.records.streams import ExitRecord, MetricsLine, WorldReport
 from dsforge.runs.details import show_run
@@ -79,6 +81,39 @@ def test_one_ranks_lines(run_dir):
     logs = read_logs(run_dir, rank=1)
     assert [line.text for line in logs.lines()] == ["one", "[rank 0] quoted"]
     assert read_logs(run_dir, rank=0).first_error == ()
+
+
+def test_a_rank_that_is_not_there_is_an_error_with_those_that_are(run_dir):
+    with pytest.raises(DsforgeError, match="no rank 7") as caught:
+        read_logs(run_dir, rank=7)
+    assert (caught.value.code, caught.value.exit_code) == ("DSF223", 2)
+    assert caught.value.hint == "there are ranks 0 to 1"
+
+
+def test_colours_of_a_rank_are_not_shown(tmp_path):
+    run_dir = make_run(tmp_path, "d")
+    run_dir.attempt(1).log(0).write_text("[rank 0] \x1b[1;31mred\x1b[0m \x1b]0;title\x07\x1b[Kplain\n")
+    assert list(read_logs(run_dir).lines()) == [LogLine(0, "red plain")]
+
+
+def test_an_attempt_that_a_state_only_claims_is_not_looked_for(tmp_path):
+    run_dir = make_run(tmp_path, "e", attempt=3)
+    for number in (2, 3):
+        run_dir.attempt(number).path.rmdir()
+    (run_dir.path / "attempt-02").mkdir()
+    (run_dir.path / "attempt-x").mkdir()
+    assert [attempt.number for attempt in show_run(run_dir).attempts] == [1]
+    with pytest.raises(DsforgeError, match="no attempt 3") as caught:
+        read_logs(run_dir)
+    assert caught.value.hint == "there are: 1"
+
+
+def test_a_line_with_a_value_of_another_type_is_left_out(run_dir):
+    stream = run_dir.attempt(2).metrics
+    before = show_run(run_dir).metrics
+    for changes in ({"loss": "low"}, {"step": 1.5}, {"step": True}, {"memory_bytes": None}):
+        append_line(stream, dump_line({**metrics(9, 9.0, 9.0).as_dict(), **changes}))
+    assert show_run(run_dir).metrics == before
 
 
 def test_another_attempt(run_dir):

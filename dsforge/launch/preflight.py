@@ -1,0 +1,48 @@
+"""What this machine has for a launch, and every reason for which it could not run the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from dsforge.base.errors import DsforgeError
+from dsforge.launch import machine, op_cache
+from dsforge.launch.checkpoints import check_checkpoints
+from dsforge.launch.types import LaunchRequest
+from dsforge.launch.world import check_gpus, check_here, planned_hosts
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What was found. `refusals`: what keeps the plan from running here, the first the most telling."""
+
+    bash: Path | None
+    deepspeed: Path | None
+    ops_dir: Path
+    refusals: tuple[DsforgeError, ...]
+
+
+def look(request: LaunchRequest) -> Preflight:
+    """Look at this machine, touching nothing; DsforgeError when bundle and plan name different worlds."""
+    plan = request.plan
+    environ = {**request.environ, **plan.launch.env}
+    hosts = planned_hosts(plan, request.bundle.files["hostfile"])
+    refusals: list[DsforgeError] = []
+
+    def tried(check: Callable[[], T]) -> T | None:
+        try:
+            return check()
+        except DsforgeError as error:
+            refusals.append(error)
+            return None
+
+    tried(lambda: check_here(hosts))
+    tried(lambda: check_gpus(plan, environ))
+    tried(lambda: machine.check_secrets(plan.launch.env_from, request.environ))
+    bash, deepspeed = tried(machine.find_bash), tried(machine.find_deepspeed)
+    tried(lambda: check_checkpoints(request))
+    return Preflight(bash, deepspeed, op_cache.ops_dir(request.environ), tuple(refusals))

@@ -1,0 +1,68 @@
+"""`dsforge runs` over run folders made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsforge.base.canonical import dumps
+from dsforge.records.run_state import RunExit
+from dsforge.records.streams import ExitRecord, WorldReport
+from tests.launch_support.plans import make_plan
+from tests.launch_support.run_folders import make_run, write_lines
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    make_run(tmp_path, "old", state="succeeded", exit=RunExit(0, "ok", ""), started_time=1.0)
+    run_dir = make_run(
+        tmp_path, "new", state="failed", exit=RunExit(1, "rank_failed", "rank 1\n  Oops", rank=1, host="h")
+    )
+    write_lines(
+        run_dir.attempt(1).rank_stream(0),
+        WorldReport(1.0, 0, 0, 2, "h", 0, 9, 1, 10, 1),
+        WorldReport(1.0, 1, 1, 2, "h", 0, 11, 1, 12, 1),
+        ExitRecord(9.0, 1, 1, "exception", tail=("Traceback (most recent call last):", "Oops")),
+    )
+    run_dir.attempt(1).log(0).write_text("[rank 1] \x1b[31mOops\x1b[0m\n")
+    run_dir.bundle.mkdir()
+    (run_dir.bundle / "plan.json").write_text(dumps(make_plan().to_json_value()))
+    return tmp_path
+
+
+def test_a_failed_run_says_how_and_where(cli: Cli, root: Path):
+    shown = cli("runs", "show", "--runs", root)
+    assert shown.code == 0, shown.err
+    lines = shown.out.splitlines()
+    assert lines[0] == "new: failed, 1 rank 1"
+    assert "  layout    TP 1 x PP 1 x DP 2, ZeRO-0, 2 ranks" in lines
+    assert lines[-4:] == [
+        "  failed    rank 1 on host h",
+        f"  log       {root / 'new' / 'attempt-1' / 'node-0.log'}",
+        "  | Traceback (most recent call last):",
+        "  | Oops",
+    ]
+    assert cli("runs", "show", "latest", "--runs", root).out.splitlines()[0] == lines[0]
+    assert cli("runs", "show", "old", "--runs", root).out.startswith("old: succeeded, 0 \n")
+
+
+def test_a_rank_that_is_not_there(cli: Cli, root: Path):
+    shown = cli("runs", "logs", "new", "--rank", 7, "--runs", root)
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err.startswith("error[DSF223]: this attempt has no rank 7")
+    assert "hint: there are ranks 0 to 1" in shown.err
+    assert cli("runs", "logs", "new", "--rank", 1, "--runs", root).out.endswith("[rank 1] Oops\n")
+
+
+def test_one_bad_state_hides_no_run(cli: Cli, root: Path):
+    state = root / "old" / "state.json"
+    state.write_text(state.read_text().replace('"started_time": 1.0', '"started_time": "abc"'))
+    shown = cli("runs", "list", "--json", "--runs", root)
+    assert shown.code == 0
+    assert {run["run_id"]: run["state"] for run in shown.json["runs"]} == {"old": "unknown", "new": "failed"}
+    assert cli("runs", "show", "old", "--runs", root).code == 3
