@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Any
 
 
@@ -13,8 +14,20 @@ def dumps(value: Any) -> str:
 
 
 def dump_line(value: Any) -> str:
-    """Return one JSON line, keys in insertion order, for append-only streams."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n"
+    """Return one JSON line, keys in insertion order, for append-only streams; NaN and infinity are null."""
+    try:
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite_or_none(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text + "\n"
+
+
+def _finite_or_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite_or_none(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite_or_none(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sha256_text(text: str) -> str:

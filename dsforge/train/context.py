@@ -16,6 +16,7 @@ from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Plan
 from dsforge.records import environment
 from dsforge.records.run_dir import AttemptDir
+from dsforge.train.agreement import check_agrees
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,10 @@ class RankContext:
     local_rank: int
     world_size: int
     attempt: AttemptDir
+    attempt_number: int
+    """From 1; a later attempt goes on from what the run itself has saved."""
+    run_id: str
+    """Empty for a bundle that is run by hand."""
     checkpoint_dir: Path
     root: Path
     corpus_prefix: Path
@@ -82,8 +87,16 @@ def read_plan(path: Path) -> Plan:
         ) from error
 
 
+def _attempt_number(folder: Path) -> int:
+    number = folder.name.removeprefix("attempt-")
+    return int(number) if number.isascii() and number.isdecimal() else 1
+
+
 def read_context(variables: Mapping[str, str] = os.environ) -> RankContext:
-    """Return what the environment tells a rank; DsforgeError names the variable that is missing."""
+    """Return what the environment tells a rank; DsforgeError names a variable that is missing.
+
+    A `ds_config.json` that would train anything but the plan is refused, too.
+    """
     rank = _required_int(variables, "RANK")
     world_size = _required_int(variables, "WORLD_SIZE")
     local_rank = _required_int(variables, "LOCAL_RANK")
@@ -96,13 +109,19 @@ def read_context(variables: Mapping[str, str] = os.environ) -> RankContext:
     else:
         corpus = root / plan.data.prefix
     dump = variables.get(environment.DUMP_PARAMETERS)
+    attempt = Path(_required(variables, environment.ATTEMPT_DIR))
+    ds_config_path = Path(_required(variables, environment.DS_CONFIG))
+    ds_config = _read_json(ds_config_path)
+    check_agrees(ds_config, plan, ds_config_path)
     return RankContext(
         plan=plan,
-        ds_config=_read_json(Path(_required(variables, environment.DS_CONFIG))),
+        ds_config=ds_config,
         rank=rank,
         local_rank=local_rank,
         world_size=world_size,
-        attempt=AttemptDir(Path(_required(variables, environment.ATTEMPT_DIR))),
+        attempt=AttemptDir(attempt),
+        attempt_number=_attempt_number(attempt),
+        run_id=variables.get(environment.RUN_ID, ""),
         checkpoint_dir=Path(_required(variables, environment.CHECKPOINT_DIR)),
         root=root,
         corpus_prefix=corpus,

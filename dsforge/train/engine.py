@@ -64,6 +64,8 @@ class Engine:
                 dist_init_required=False,
             )
         self.grid = module.mpu() if self.pipeline else grid
+        self.own_loss: float | None = None
+        """The last step's loss as this rank alone computed it; None on a stage without a loss."""
         self._own_norm: float | None = None
         if plan.layout.zero == 0 and plan.train.precision == "fp32":
             self._measure_norm_before_clipping()
@@ -106,7 +108,10 @@ class Engine:
         return StepResult(loss=loss, grad_norm=float(norm))
 
     def _pipeline_step(self, batches: Batches) -> float:
-        return float(self.deepspeed.train_batch(batches).item())
+        loss = float(self.deepspeed.train_batch(batches).item())
+        if self.deepspeed.is_last_stage():
+            self.own_loss = float(self.deepspeed.total_loss) / self.plan.batch.accumulation_steps
+        return loss
 
     def _module_step(self, batches: Batches) -> float:
         count = self.plan.batch.accumulation_steps
@@ -118,5 +123,6 @@ class Engine:
             self.deepspeed.backward(loss)
             self.deepspeed.step()
         total /= count
+        self.own_loss = float(total)
         dist.all_reduce(total, group=self.grid.get_data_parallel_group())
         return float((total / self.plan.layout.dp).item())

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
 
-from dsforge.train import checkpoint, cpu_support, fused, initial, quiet, world
+from dsforge.train import checkpoint, cpu_support, fused, initial, quiet, resume, world
 from dsforge.train.batches import Batches, micro_batches, no_batches, read_ahead, to_device
 from dsforge.train.context import RankContext
 from dsforge.train.dump import dump
+from dsforge.train.finite import check_finite
+from dsforge.train.fits import DataFacts, data_facts
 from dsforge.train.parameters import model_parameters
 from dsforge.train.reader import IndexedCorpus
 from dsforge.train.recorder import Recorder
@@ -47,10 +48,11 @@ def train(context: RankContext) -> None:
     parts = fused.found(device) | {"optimizer": engine.optimizer_name}
     recorder.event("built", "model and optimizer are ready", fused=parts)
 
-    with checkpoint.claimed(context) if context.rank == 0 else nullcontext():
-        first_step = resume(context, engine, recorder)
+    data = facts_of(context, corpus)
+    with resume.claimed(context):
+        first_step = go_on(context, engine, recorder, data)
         batches = to_device(load(context, corpus, where, first_step), device)
-        run(context, engine, recorder, batches, first_step)
+        run(context, engine, recorder, batches, first_step, data)
     if context.dump_dir is not None:
         specs = {spec.name: spec for spec in model_parameters(plan.model)}
         dump(engine.parameters, specs, where, context.dump_dir)
@@ -75,9 +77,19 @@ def build(context: RankContext, groups: world.Groups, device: torch.device) -> E
     return Engine(module, parameters, plan, ds_config=context.ds_config, groups=groups, device=device)
 
 
-def resume(context: RankContext, engine: Engine, recorder: Recorder) -> int:
-    """Load the checkpoint that the plan resumes from and return the steps that it has done, else 0."""
-    choice = checkpoint.agree(context)
+def facts_of(context: RankContext, corpus: IndexedCorpus | None) -> DataFacts:
+    """Return what identifies the data of this run: rank 0 reads it for all."""
+
+    def read() -> DataFacts:
+        assert corpus is not None, "rank 0 is of the first stage"
+        return data_facts(context.plan, corpus.tokens, corpus.fingerprint())
+
+    return world.from_rank_0(context.rank, read)
+
+
+def go_on(context: RankContext, engine: Engine, recorder: Recorder, data: DataFacts) -> int:
+    """Load the checkpoint that this attempt goes on from and return the steps that it has done, else 0."""
+    choice = resume.agree(context, data)
     if choice is None:
         return 0
     folder, step = choice
@@ -104,7 +116,14 @@ def load(
     return read_ahead(batches, context.plan.data.workers)
 
 
-def run(context: RankContext, engine: Engine, recorder: Recorder, batches: Batches, first_step: int) -> None:
+def run(
+    context: RankContext,
+    engine: Engine,
+    recorder: Recorder,
+    batches: Batches,
+    first_step: int,
+    data: DataFacts,
+) -> None:
     """Take the steps that are left, saving as often as the plan says and at the end."""
     plan = context.plan
     every = plan.checkpoint.every_steps
@@ -114,7 +133,8 @@ def run(context: RankContext, engine: Engine, recorder: Recorder, batches: Batch
         began = time.perf_counter()
         rate = learning_rate(step - 1, plan.train.steps, plan.optimizer)
         result = engine.step(batches, rate)
+        check_finite(result, engine.own_loss, step, context, recorder)
         recorder.metrics(step, result, rate, time.perf_counter() - began)
         if step == plan.train.steps or (every and step % every == 0):
-            folder = checkpoint.save(engine, context, step)
+            folder = checkpoint.save(engine, context, step, data)
             recorder.event("checkpoint", f"checkpoint of step {step} written", step=step, folder=str(folder))

@@ -9,6 +9,7 @@ alone, never on the layout.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ _TYPES = {
     7: np.float32,
     8: np.uint16,
 }
+
+_BLOCK_BYTES = 1 << 20
 
 Tokens = NDArray[np.int64]
 
@@ -65,12 +68,28 @@ def read_index(path: Path) -> Index:
     if _TYPES[code] in (np.float32, np.float64):
         raise _fault("DSF321", path, "holds floating-point numbers, not token ids", hint)
     needed = _HEADER.size + 12 * sequences + 8 * documents
-    if len(raw) < needed:
-        raise _fault("DSF322", path, f"is truncated: {len(raw)} bytes of {needed}", hint)
+    if len(raw) != needed:
+        what = "is truncated" if len(raw) < needed else "has bytes that belong to nothing"
+        raise _fault("DSF322", path, f"{what}: {len(raw)} bytes, its header speaks of {needed}", hint)
     lengths = np.frombuffer(raw, "<i4", sequences, _HEADER.size)
     positions = np.frombuffer(raw, "<i8", sequences, _HEADER.size + 4 * sequences)
     ends = np.frombuffer(raw, "<i8", documents, _HEADER.size + 12 * sequences)
+    if (wrong := _inconsistency(lengths, ends)) is not None:
+        raise _fault("DSF322", path, wrong, hint)
     return Index(np.dtype(_TYPES[code]).newbyteorder("<"), lengths, positions, ends)
+
+
+def _inconsistency(lengths: NDArray[np.int32], documents: NDArray[np.int64]) -> str | None:
+    if (lengths < 0).any():
+        at = int((lengths < 0).argmax())
+        return f"sequence {at} has a length of {lengths[at]}"
+    if not len(documents) or documents[0] != 0 or documents[-1] != len(lengths):
+        return f"its documents do not span its {len(lengths)} sequences"
+    falls = documents[1:] < documents[:-1]
+    if falls.any():
+        at = int(falls.argmax()) + 1
+        return f"document {at} starts at sequence {documents[at]}, before the one in front of it"
+    return None
 
 
 class IndexedCorpus:
@@ -81,8 +100,9 @@ class IndexedCorpus:
         self.seq_len = seq_len
         self.seed = seed
         self.vocab = vocab
-        index = read_index(Path(f"{prefix}.idx"))
-        total = int(index.lengths.sum(dtype=np.int64))
+        self.index_path = Path(f"{prefix}.idx")
+        index = read_index(self.index_path)
+        total = self.tokens = int(index.lengths.sum(dtype=np.int64))
         self._stream = self._map(index, total)
         self.samples = max(total - 1, 0) // seq_len
         if self.samples == 0:
@@ -99,17 +119,16 @@ class IndexedCorpus:
         expected = np.concatenate([[0], np.cumsum(index.lengths, dtype=np.int64)[:-1]]) * width
         if total and not np.array_equal(index.positions, expected):
             message = "its sequences do not lie one after another in the .bin file"
-            raise _fault(
-                "DSF322", self.bin_path.with_suffix(".idx"), message, "make it with `dsforge data prep`"
-            )
+            raise _fault("DSF322", self.index_path, message, "make it with `dsforge data prep`")
         try:
             size = self.bin_path.stat().st_size
-            if size < total * width:
+            if size != total * width:
+                what = "is truncated" if size < total * width else "is longer than its index says"
                 raise _fault(
                     "DSF323",
                     self.bin_path,
-                    f"is truncated: {size} bytes, its index speaks of {total * width}",
-                    "copy it again or make it again with `dsforge data prep`",
+                    f"{what}: {size} bytes, the index speaks of {total * width}",
+                    "copy both files again or make them again with `dsforge data prep`",
                 )
             if total == 0:
                 return np.empty(0, index.dtype)
@@ -117,6 +136,26 @@ class IndexedCorpus:
         except OSError as error:
             hint = "the .bin and the .idx file go together"
             raise _fault("DSF320", self.bin_path, f"cannot be read: {error.strerror}", hint) from error
+
+    def fingerprint(self) -> str:
+        """Return a BLAKE2b of the whole `.idx` and of head, middle and tail of the `.bin`, 1 MiB each.
+
+        Cheap for any size of data; other texts of the same token counts differ in one of the blocks.
+        DsforgeError when a file cannot be read.
+        """
+        path = self.index_path
+        try:
+            digest = hashlib.blake2b(path.read_bytes(), digest_size=16)
+            path = self.bin_path
+            size = path.stat().st_size
+            with path.open("rb") as stream:
+                for start in (0, size // 2, max(0, size - _BLOCK_BYTES)):
+                    stream.seek(start)
+                    digest.update(stream.read(_BLOCK_BYTES))
+        except OSError as error:
+            hint = "the data must stay where they are while a run uses them"
+            raise _fault("DSF320", path, f"cannot be read: {error.strerror}", hint) from error
+        return digest.hexdigest()
 
     def _permutation(self, epoch: int) -> NDArray[np.int64]:
         if self._order is None or self._order[0] != epoch:

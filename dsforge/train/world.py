@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,6 +17,8 @@ from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Layout, Plan
 from dsforge.train.context import RankContext
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +81,40 @@ def join(context: RankContext, device: torch.device) -> None:
             timeout=_limit(launch.collective_timeout_seconds),
         )
     except (dist.DistError, RuntimeError, OSError) as error:
-        first_line = str(error).strip().splitlines()[0]
+        message, hint = _why_not_met(error, address)
         raise DsforgeError(
             "DSF310",
-            f"the ranks did not meet at {address}: {first_line}",
+            message,
             Place(host=socket.gethostname(), rank=context.rank),
-            "check that every host reaches MASTER_ADDR and that all ranks were started",
+            hint,
             ExitCode.BEFORE_FIRST_STEP,
         ) from error
+
+
+def _why_not_met(error: Exception, address: str) -> tuple[str, str]:
+    text = str(error).strip()
+    if "EADDRINUSE" in text or os.strerror(errno.EADDRINUSE).lower() in text.lower():
+        host, _, port = address.rpartition(":")
+        message = f"port {port} of {host} is taken by another program"
+        return message, "`MASTER_PORT=PORT bash launch.sh` takes another; `dsforge launch` finds a free one"
+    first_line = text.partition("\n")[0]
+    message = f"the ranks did not meet at {address}: {first_line}"
+    return message, "check that every host reaches MASTER_ADDR and that all ranks were started"
+
+
+def from_rank_0(rank: int, decide: Callable[[], _Value]) -> _Value:
+    """Return rank 0's value on every rank; its DsforgeError is everybody's. Every rank must call it."""
+    answer: list[Any] = [None]
+    if rank == 0:
+        try:
+            answer[0] = decide()
+        except DsforgeError as error:
+            answer[0] = error
+    dist.broadcast_object_list(answer, src=0)
+    if isinstance(answer[0], DsforgeError):
+        raise answer[0]
+    decided: _Value = answer[0]
+    return decided
 
 
 def check_seats(seats: list[Seat], plan: Plan) -> None:

@@ -1,0 +1,57 @@
+"""Holds `ds_config.json` against the plan: the engine trains by the one, everything else by the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.exits import ExitCode
+from dsforge.plan.types import Plan
+
+_DEFAULTS: dict[str, Any] = {"bf16.enabled": False, "fp16.enabled": False, "scheduler": None}
+"""What the engine takes where the file says nothing."""
+
+
+def planned_values(plan: Plan) -> dict[str, Any]:
+    """Return what the engine's configuration must say, by dotted key."""
+    batch, optimizer = plan.batch, plan.optimizer
+    return {
+        "train_batch_size": batch.global_size,
+        "train_micro_batch_size_per_gpu": batch.micro,
+        "gradient_accumulation_steps": batch.accumulation_steps,
+        "gradient_clipping": optimizer.grad_clip,
+        "zero_optimization.stage": plan.layout.zero,
+        "bf16.enabled": plan.train.precision == "bf16",
+        "fp16.enabled": False,
+        "optimizer.type": "AdamW",
+        "optimizer.params.lr": optimizer.lr,
+        "optimizer.params.betas": list(optimizer.betas),
+        "optimizer.params.eps": optimizer.eps,
+        "optimizer.params.weight_decay": optimizer.weight_decay,
+        "scheduler": None,
+    }
+
+
+def check_agrees(ds_config: Any, plan: Plan, path: Path) -> None:
+    """Raise DsforgeError DSF305 for the first key whose value is not the plan's."""
+    for key, planned in planned_values(plan).items():
+        found = _value_at(ds_config, key)
+        # True equals 1 to Python: a stage of `true` is none.
+        if found != planned or isinstance(found, bool) is not isinstance(planned, bool):
+            raise DsforgeError(
+                "DSF305",
+                f"{key} is {found!r}, the plan says {planned!r}",
+                Place(file=str(path)),
+                "change the recipe and render again: the bundle's files belong together",
+                ExitCode.BEFORE_FIRST_STEP,
+            )
+
+
+def _value_at(config: Any, key: str) -> Any:
+    value = config
+    for part in key.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return _DEFAULTS.get(key)
+        value = value[part]
+    return value

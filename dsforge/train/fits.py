@@ -1,0 +1,104 @@
+"""Whether a checkpoint can go on under a plan: layout, samples, model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.exits import ExitCode
+from dsforge.plan.types import Plan
+from dsforge.records.checkpoint import CheckpointManifest, ParameterEntry
+from dsforge.train.parameters import model_parameters
+
+DataFacts = Mapping[str, str | int]
+
+
+def layout_facts(plan: Plan) -> dict[str, int]:
+    """Return what must be equal for the engine's own files to fit: degrees, ZeRO, stages, precision."""
+    layout = plan.layout
+    facts = {"tp": layout.tp, "pp": layout.pp, "dp": layout.dp, "zero": layout.zero}
+    facts["bf16"] = int(plan.train.precision == "bf16")
+    facts |= {f"layers_of_stage_{stage.stage}": stage.layers for stage in layout.stages}
+    return facts
+
+
+def data_facts(plan: Plan, tokens: int, fingerprint: str) -> dict[str, str | int]:
+    """Return what must be equal for the next sample ids to mean the next samples.
+
+    `corpus` alone is there to be read: the same data at another place are the same data.
+    """
+    source = plan.data.prefix or f"built-in corpus, vocabulary {plan.data.builtin_vocab}"
+    return {
+        "corpus": source,
+        "tokens": tokens,
+        "fingerprint": fingerprint,
+        "seed": plan.train.seed,
+        "seq_len": plan.batch.seq_len,
+    }
+
+
+def parameter_entries(plan: Plan) -> tuple[ParameterEntry, ...]:
+    """Return every parameter of the model for the manifest."""
+    return tuple(
+        ParameterEntry(spec.name, spec.shape, spec.partition_dim, spec.partition_stride)
+        for spec in model_parameters(plan.model)
+    )
+
+
+def check_fits(manifest: CheckpointManifest, plan: Plan, data: DataFacts, folder: Path) -> None:
+    """Compare a checkpoint with the plan and data that go on from it; DsforgeError names what differs."""
+    planned = layout_facts(plan)
+    for fact in sorted(planned.keys() | manifest.layout.keys()):
+        if planned.get(fact) != manifest.layout.get(fact):
+            raise _misfit(
+                "DSF331",
+                f"the checkpoint has another layout: {fact} was {manifest.layout.get(fact)}, "
+                f"the plan says {planned.get(fact)}",
+                "resume under the layout that it was saved with, or name another checkpoint.dir",
+                folder,
+            )
+    if manifest.consumed_samples != manifest.step * plan.batch.global_size:
+        raise _misfit(
+            "DSF332",
+            f"the checkpoint has consumed {manifest.consumed_samples} samples in {manifest.step} steps, "
+            f"which is not {plan.batch.global_size} a step",
+            "keep batch.global: samples would repeat or be left out",
+            folder,
+        )
+    _check_data(manifest, data, folder)
+    saved = {entry.name: entry for entry in manifest.parameters}
+    for entry in parameter_entries(plan):
+        if saved.get(entry.name) != entry:
+            raise _misfit(
+                "DSF333",
+                f"the checkpoint is of another model: {entry.name} differs",
+                "name another checkpoint.dir, or resume with the model it was saved from",
+                folder,
+            )
+
+
+def _check_data(manifest: CheckpointManifest, data: DataFacts, folder: Path) -> None:
+    for fact in ("seed", "seq_len"):
+        if manifest.data.get(fact) != data[fact]:
+            raise _misfit(
+                "DSF332",
+                "the checkpoint has consumed other samples: "
+                f"{fact} was {manifest.data.get(fact)}, the plan says {data[fact]}",
+                "keep it: another order of samples would repeat some and leave others out",
+                folder,
+            )
+    if any(manifest.data.get(fact) != data[fact] for fact in ("tokens", "fingerprint")):
+        was, now = manifest.data.get("tokens"), data["tokens"]
+        how = f"{was} tokens then, {now} now" if was != now else f"{now} tokens, but not the same ones"
+        raise _misfit(
+            "DSF337",
+            f"the checkpoint was trained on other data ({manifest.data.get('corpus')}) than lie at "
+            f"{data['corpus']}: {how}",
+            "put back the data it was trained on, or start anew with another checkpoint.dir",
+            folder,
+        )
+
+
+def _misfit(code: str, message: str, hint: str, folder: Path) -> DsforgeError:
+    return DsforgeError(code, message, Place(file=str(folder)), hint, ExitCode.BEFORE_FIRST_STEP)
