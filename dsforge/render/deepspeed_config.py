@@ -33,4 +33,7 @@ def deepspeed_config(plan: Plan) -> dict[str, Any]:
     }
     if plan.train.precision == "bf16":
         config["bf16"] = {"enabled": True}
+        if plan.layout.zero >= 1:
+            # Sums over micro-batches in bf16 would lose what is smaller than 1/256 of them.
+            config["data_types"] = {"grad_accum_dtype": "fp32"}
     return config

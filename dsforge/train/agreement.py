@@ -9,21 +9,23 @@ from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Plan
 
-_DEFAULTS: dict[str, Any] = {"bf16.enabled": False, "fp16.enabled": False, "scheduler": None}
+_DEFAULTS: dict[str, Any] = {"bf16.enabled": False, "fp16.enabled": False}
 """What the engine takes where the file says nothing."""
 
 
 def planned_values(plan: Plan) -> dict[str, Any]:
     """Return what the engine's configuration must say, by dotted key."""
     batch, optimizer = plan.batch, plan.optimizer
+    bf16 = plan.train.precision == "bf16"
     return {
         "train_batch_size": batch.global_size,
         "train_micro_batch_size_per_gpu": batch.micro,
         "gradient_accumulation_steps": batch.accumulation_steps,
         "gradient_clipping": optimizer.grad_clip,
         "zero_optimization.stage": plan.layout.zero,
-        "bf16.enabled": plan.train.precision == "bf16",
+        "bf16.enabled": bf16,
         "fp16.enabled": False,
+        "data_types.grad_accum_dtype": "fp32" if bf16 and plan.layout.zero >= 1 else None,
         "optimizer.type": "AdamW",
         "optimizer.params.lr": optimizer.lr,
         "optimizer.params.betas": list(optimizer.betas),

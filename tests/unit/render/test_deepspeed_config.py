@@ -140,7 +140,9 @@ def test_values_are_the_recipes():
     assert config["gradient_clipping"] == 0.3
     assert config["zero_optimization"] == {"stage": 1}
     assert "bf16" not in config
-    assert deepspeed_config(plan_of({"train": {"precision": "bf16"}}))["bf16"] == {"enabled": True}
+    assert "data_types" not in config
+    bf16 = deepspeed_config(plan_of({"train": {"precision": "bf16"}}))
+    assert (bf16["bf16"], bf16["data_types"]) == ({"enabled": True}, {"grad_accum_dtype": "fp32"})
 
 
 def test_gpus_use_the_librarys_own_adam():

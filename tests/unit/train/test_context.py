@@ -3,14 +3,16 @@ import json
 import pytest
 
 from dsforge.base.errors import DsforgeError
+from dsforge.render.deepspeed_config import deepspeed_config
 from dsforge.train.context import read_context
 from dsforge.train.main import trainer_module
 
 
 @pytest.fixture
 def variables(tmp_path, make_plan):
-    (tmp_path / "plan.json").write_text(json.dumps(make_plan().to_json_value()))
-    (tmp_path / "ds_config.json").write_text('{"train_batch_size": 4}')
+    plan = make_plan()
+    (tmp_path / "plan.json").write_text(json.dumps(plan.to_json_value()))
+    (tmp_path / "ds_config.json").write_text(json.dumps(deepspeed_config(plan)))
     return {
         "RANK": "3",
         "LOCAL_RANK": "1",
@@ -30,10 +32,27 @@ def test_what_a_rank_is_told(variables, make_plan):
     context = read_context(variables)
     assert (context.rank, context.local_rank, context.world_size) == (3, 1, 4)
     assert context.plan == make_plan()
-    assert context.ds_config == {"train_batch_size": 4}
+    assert context.ds_config == deepspeed_config(make_plan())
+    assert (context.run_id, context.attempt_number) == ("", 1)
     assert str(context.corpus_prefix) == "/corpus/built-in"
     assert context.attempt.metrics.name == "metrics.jsonl"
     assert context.dump_dir is None
+
+
+def test_the_attempt_is_numbered_by_its_folder(variables):
+    told = {**variables, "DSFORGE_RUN_ID": "run-7", "DSFORGE_ATTEMPT_DIR": "/runs/run-7/attempt-12"}
+    context = read_context(told)
+    assert (context.run_id, context.attempt_number) == ("run-7", 12)
+    assert read_context({**told, "DSFORGE_ATTEMPT_DIR": "/elsewhere"}).attempt_number == 1
+
+
+def test_a_configuration_of_another_plan_is_refused(variables, tmp_path, make_plan):
+    other = deepspeed_config(make_plan(batch__accumulation_steps=4))
+    (tmp_path / "ds_config.json").write_text(json.dumps(other))
+    with pytest.raises(DsforgeError, match="gradient_accumulation_steps is 4, the plan says 2") as caught:
+        read_context(variables)
+    assert (caught.value.code, caught.value.place.file) == ("DSF305", str(tmp_path / "ds_config.json"))
+    assert "render again" in caught.value.hint
 
 
 def test_data_of_the_recipe_lie_beside_it(variables, tmp_path, make_plan):

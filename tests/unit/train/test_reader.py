@@ -1,3 +1,5 @@
+import struct
+
 import numpy as np
 import pytest
 
@@ -84,17 +86,80 @@ def test_faults_name_their_file(make_corpus, tmp_path):
         return IndexedCorpus(prefix, seq_len, seed=0, vocab=vocab)
 
     assert code_of(lambda: load(seq_len=20)) == "DSF324"
-    tokens.write_bytes(whole_tokens[:-1])
-    assert code_of(load) == "DSF323"
+    for wrong in (whole_tokens[:-1], whole_tokens + b"\0"):
+        tokens.write_bytes(wrong)
+        assert code_of(load) == "DSF323"
     tokens.unlink()
     assert code_of(load) == "DSF320"
     tokens.write_bytes(whole_tokens)
     index.write_bytes(b"X" + whole_index[1:])
     assert code_of(load) == "DSF321"
-    index.write_bytes(whole_index[:-1])
-    assert code_of(load) == "DSF322"
+    for wrong in (whole_index[:-1], whole_index + b"\0"):
+        index.write_bytes(wrong)
+        assert code_of(load) == "DSF322"
     index.unlink()
     assert code_of(load) == "DSF320"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "documents", "word"),
+    [
+        ((12, -4, 12), (0, 1, 2, 3), "sequence 1 has a length of -4"),
+        ((8, 4, 8), (0, 1, 2, 4), "do not span its 3 sequences"),
+        ((8, 4, 8), (0, 1, 2, 2), "do not span its 3 sequences"),
+        ((8, 4, 8), (1, 1, 2, 3), "do not span its 3 sequences"),
+        ((8, 4, 8), (-1, 1, 2, 3), "do not span its 3 sequences"),
+        ((8, 4, 8), (), "do not span its 3 sequences"),
+        ((8, 4, 8), (0, 2, 1, 3), "document 2 starts at sequence 1"),
+        ((8, 4, 8), (0, 9, 2, 3), "document 2 starts at sequence 2"),
+    ],
+)
+def test_an_index_that_contradicts_itself_is_refused(tmp_path, lengths, documents, word):
+    positions = [2 * sum(lengths[:i]) for i in range(len(lengths))]
+    path = tmp_path / "odd.idx"
+    path.write_bytes(
+        b"MMIDIDX\x00\x00"
+        + struct.pack("<QBQQ", 1, 8, len(lengths), len(documents))
+        + struct.pack(f"<{len(lengths)}i", *lengths)
+        + struct.pack(f"<{len(positions)}q", *positions)
+        + struct.pack(f"<{len(documents)}q", *documents)
+    )
+    with pytest.raises(DsforgeError, match=word) as caught:
+        read_index(path)
+    assert caught.value.code == "DSF322"
+
+
+def test_documents_may_be_empty_or_hold_several_sequences(tmp_path):
+    path = tmp_path / "fine.idx"
+    path.write_bytes(b"MMIDIDX\x00\x00" + struct.pack("<QBQQ2i2q4q", 1, 8, 2, 4, 3, 0, 0, 6, 0, 0, 2, 2))
+    assert read_index(path).documents.tolist() == [0, 0, 2, 2]
+
+
+def test_the_fingerprint_is_of_the_contents(make_corpus, tmp_path):
+    def fingerprint(sequences):
+        corpus = IndexedCorpus(make_corpus(sequences), 4, seed=0, vocab=99)
+        return corpus.tokens, corpus.fingerprint()
+
+    first = fingerprint([list(range(20))])
+    assert first[0] == 20
+    assert fingerprint([list(range(20))]) == first
+    assert fingerprint([list(range(10)), list(range(10, 20))]) != first  # the same tokens, other documents
+    for place in (0, 10, 19):
+        changed = list(range(20))
+        changed[place] = 98
+        assert fingerprint([changed])[1] != first[1]
+
+
+def test_the_fingerprint_of_much_data_looks_at_head_middle_and_tail(make_corpus):
+    tokens = np.zeros(4 << 20, np.uint8)
+    prefix = make_corpus([tokens.tolist()], code=1, dtype="<u1")
+    seen = set()
+    for place in (None, 0, 2 << 20, (4 << 20) - 1):
+        if place is not None:
+            tokens[place] = 1
+        prefix.with_suffix(".bin").write_bytes(tokens.tobytes())
+        seen.add(IndexedCorpus(prefix, 4, seed=0, vocab=99).fingerprint())
+    assert len(seen) == 4
 
 
 def test_a_token_outside_the_vocabulary_is_named_with_its_place(make_corpus):

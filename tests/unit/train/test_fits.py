@@ -1,0 +1,58 @@
+from dataclasses import replace
+
+import pytest
+
+from dsforge.base.errors import DsforgeError
+from dsforge.train.fits import check_fits
+from tests.support.checkpoints import facts, manifest
+
+
+def test_an_equal_plan_fits(tmp_path, make_plan):
+    plan = make_plan()
+    check_fits(manifest(plan, 3), plan, facts(plan), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "word"),
+    [
+        ({"layout__tp": 2}, "DSF331", "tp was 1, the plan says 2"),
+        ({"layout__zero": 3}, "DSF331", "zero was 0, the plan says 3"),
+        ({"train__precision": "bf16"}, "DSF331", "bf16 was 0, the plan says 1"),
+        ({"batch__global_size": 8}, "DSF332", "12 samples in 3 steps"),
+        ({"train__seed": 99}, "DSF332", "seed was 7, the plan says 99"),
+        ({"batch__seq_len": 4}, "DSF332", "seq_len was"),
+        ({"model__ffn_hidden": 32}, "DSF333", "linear_fc1"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, make_plan, change, code, word):
+    plan = make_plan(**change)
+    with pytest.raises(DsforgeError, match=word) as caught:
+        check_fits(manifest(make_plan(), 3), plan, facts(plan), tmp_path)
+    assert caught.value.code == code
+
+
+def test_a_checkpoint_of_other_stages_does_not_fit(tmp_path, make_plan):
+    plan = make_plan()
+    saved = manifest(plan, 3)
+    layout = {**saved.layout, "layers_of_stage_0": 1, "layers_of_stage_1": 1}
+    with pytest.raises(DsforgeError, match="layers_of_stage_0 was 1, the plan says 2"):
+        check_fits(replace(saved, layout=layout), plan, facts(plan), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("now", "word"),
+    [
+        ({"tokens": 90}, "100 tokens then, 90 now"),
+        ({"fingerprint": "f1"}, "100 tokens, but not the same ones"),
+    ],
+)
+def test_data_made_anew_at_the_same_place_are_other_data(tmp_path, make_plan, now, word):
+    plan = make_plan()
+    with pytest.raises(DsforgeError, match=word) as caught:
+        check_fits(manifest(plan, 3), plan, facts(plan, **now), tmp_path)
+    assert caught.value.code == "DSF337"
+
+
+def test_data_that_were_moved_are_the_same_data(tmp_path, make_plan):
+    moved = make_plan(data__prefix="elsewhere/corpus")
+    check_fits(manifest(make_plan(), 3), moved, facts(moved), tmp_path)
