@@ -11,7 +11,7 @@ from dsforge.train import checkpoint, cpu_support, fused, initial, quiet, resume
 from dsforge.train.batches import Batches, micro_batches, no_batches, read_ahead, to_device
 from dsforge.train.context import RankContext
 from dsforge.train.dump import dump
-from dsforge.train.finite import check_finite
+from dsforge.train.finite import check_step, check_weights
 from dsforge.train.fits import DataFacts, data_facts
 from dsforge.train.parameters import model_parameters
 from dsforge.train.reader import IndexedCorpus
@@ -133,8 +133,9 @@ def run(
         began = time.perf_counter()
         rate = learning_rate(step - 1, plan.train.steps, plan.optimizer)
         result = engine.step(batches, rate)
-        check_finite(result, engine.own_loss, step, context, recorder)
+        check_step(result, engine.own_loss, step, context, recorder)
         recorder.metrics(step, result, rate, time.perf_counter() - began)
         if step == plan.train.steps or (every and step % every == 0):
+            check_weights(engine.parameters, step, context, recorder)
             folder = checkpoint.save(engine, context, step, data)
             recorder.event("checkpoint", f"checkpoint of step {step} written", step=step, folder=str(folder))
