@@ -1,4 +1,4 @@
-"""Stops a run at the first loss, gradient norm or weight that is not finite, before it spoils what is kept."""
+"""Stops a run at the first loss, gradient norm or weight that is not finite, before one is kept."""
 
 from __future__ import annotations
 
