@@ -222,7 +222,9 @@ class LaunchSection(Section):
         default=900.0, description="Longest silence before a run is called hung; 0: off."
     )
     rendezvous_timeout: Seconds = Field(default=300.0, description="For all ranks to meet; 0: no limit.")
-    collective_timeout: Seconds = Field(default=600.0, description="For one collective operation; 0: no limit.")
+    collective_timeout: Seconds = Field(
+        default=600.0, description="For one collective operation; 0: no limit."
+    )
 
 
 class MonitorSection(Section):
