@@ -95,11 +95,13 @@ def _print(made: Plan) -> None:
                 for kind in ("parameters", "gradients", "optimizer")
             ),
             format_bytes(sum(stage.state_bytes_per_rank.values())),
+            format_bytes(stage.fp32_gradient_sum_bytes_per_rank),
         )
         for stage in layout.stages
     ]
-    columns = ("stage", "layers", "also", "parameters", "weights", "gradients", "optimizer", "states")
-    output.table("Model states of one rank, by stage (activations and buffers come on top)", columns, rows)
+    states = ("weights", "gradients", "optimizer", "states", "fp32 sums")
+    title = "Model states of one rank, by stage (gradient sums, activations and buffers come on top)"
+    output.table(title, ("stage", "layers", "also", "parameters", *states), rows)
     if made.decisions:
         output.line()
         output.table(

@@ -64,6 +64,18 @@ def state_bytes(parameters: int, precision: str, zero: int, dp: int) -> dict[str
     }
 
 
+def sums_in_fp32(precision: str, zero: int) -> bool:
+    """Tell whether the engine sums micro-batches' gradients in fp32: bf16 sums, where ZeRO allows it."""
+    return precision == "bf16" and zero >= 1
+
+
+def gradient_sum_bytes(parameters: int, precision: str, zero: int, dp: int) -> int:
+    """Return bytes a rank holds for fp32 sums of gradients, on top of its model states."""
+    if not sums_in_fp32(precision, zero):
+        return 0
+    return 4 * (-(-parameters // dp) if zero >= 2 else parameters)
+
+
 @dataclass(frozen=True, slots=True)
 class NominalStates:
     """The quick figure people quote: the name's size times bytes a parameter, mean over TP x PP."""

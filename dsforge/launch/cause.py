@@ -13,7 +13,7 @@ from dsforge.records.streams import ExitRecord, WorldReport
 
 _SIGKILL = 9
 _NOTICE_SECONDS = 1.0
-"""A dead wrapper is noticed up to this much later than it died; what it broke is recorded at once."""
+"""A killed process is noticed up to this much later than it died; what it broke is recorded at once."""
 _MESSAGE_LINES = 5
 _RETURN_CODE = re.compile(r"exits with return code = (-?\d+)")
 
@@ -79,7 +79,7 @@ def find_cause(evidence: Evidence) -> Cause:
         )
     own = [(noticed - _NOTICE_SECONDS, rank) for rank, noticed in evidence.vanished.items()]
     own += [
-        (record.failed_at or record.time, rank)
+        ((record.failed_at or record.time) - (_NOTICE_SECONDS if record.signal == _SIGKILL else 0.0), rank)
         for rank, record in evidence.exits.items()
         if record.cause in ("exception", "signal")
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dsforge import __version__
 from dsforge.base.errors import Finding
 from dsforge.catalog.tables import Hardware
-from dsforge.cost.states import nominal, state_bytes
+from dsforge.cost.states import gradient_sum_bytes, nominal, state_bytes
 from dsforge.layout.shape import Shape, padded_vocab
 from dsforge.layout.stages import stage_components
 from dsforge.plan.auto import Resolved
@@ -118,6 +118,9 @@ def _layout(recipe: Recipe, shape: Shape, resolved: Resolved) -> Layout:
                 parameters=sum(components.values()),
                 parameters_by_component=components,
                 state_bytes_per_rank=state_bytes(held, recipe.train.precision, resolved.zero, resolved.dp),
+                fp32_gradient_sum_bytes_per_rank=gradient_sum_bytes(
+                    held, recipe.train.precision, resolved.zero, resolved.dp
+                ),
             )
         )
     return Layout(

@@ -53,6 +53,7 @@ class Stage(Frozen):
     parameters: int
     parameters_by_component: dict[str, int]
     state_bytes_per_rank: dict[str, int]
+    fp32_gradient_sum_bytes_per_rank: int
 
 
 class Layout(Frozen):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dsforge.cost.states import sums_in_fp32
 from dsforge.plan.types import Plan
 
 _NEVER = 1_000_000_000
@@ -33,7 +34,7 @@ def deepspeed_config(plan: Plan) -> dict[str, Any]:
     }
     if plan.train.precision == "bf16":
         config["bf16"] = {"enabled": True}
-        if plan.layout.zero >= 1:
+        if sums_in_fp32(plan.train.precision, plan.layout.zero):
             # Sums over micro-batches in bf16 would lose what is smaller than 1/256 of them.
             config["data_types"] = {"grad_accum_dtype": "fp32"}
     return config

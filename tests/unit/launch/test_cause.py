@@ -64,6 +64,17 @@ def test_a_killed_trainer_is_named_by_its_signal(evidence):
     assert "SIGSEGV" in cause.message
 
 
+def test_a_killed_trainer_is_the_cause_although_what_it_broke_was_recorded_first(evidence):
+    cause = find_cause(
+        with_exits(
+            evidence,
+            ended(1, "signal", 137, at=110.02, signal=9, failed_at=110.02),
+            ended(0, "exception", 1, at=110.05, failed_at=110.0),
+        )
+    )
+    assert (cause.kind, cause.rank, cause.signal) == (ExitKind.RANK_KILLED, 1, 9)
+
+
 def test_a_vanished_wrapper_is_the_cause_although_it_is_noticed_late(evidence):
     cause = find_cause(
         with_exits(

@@ -93,6 +93,16 @@ def test_states_of_a_stage_follow_from_its_padded_share():
         "gradients": 4 * held,
         "optimizer": 8 * held // 2,
     }
+    assert stage.fp32_gradient_sum_bytes_per_rank == 0
+
+
+@pytest.mark.parametrize(("dp", "zero"), [(2, 1), (2, 2), (2, 3), (1, 1)])
+def test_bf16_gradients_are_summed_in_fp32_on_top_of_the_states(dp: int, zero: int):
+    parallel = {"tp": 1, "pp": 1, "dp": dp, "zero": zero}
+    plan = plan_of({"cluster": {"gpus_per_node": dp}, "parallel": parallel, "train": {"precision": "bf16"}})
+    (stage,) = plan.layout.stages
+    held = stage.parameters  # TP 1, and a vocabulary of 512 needs no padding
+    assert stage.fp32_gradient_sum_bytes_per_rank == 4 * (held // dp if zero >= 2 else held)
 
 
 def test_cpu_ranks_get_one_thread_unless_the_recipe_says_otherwise():

@@ -19,6 +19,7 @@ def plan_value(**changes: object) -> dict:
             "parameters": 0,
             "parameters_by_component": {},
             "state_bytes_per_rank": {},
+            "fp32_gradient_sum_bytes_per_rank": 0,
         }
     ]
     value: dict = {
