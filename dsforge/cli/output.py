@@ -57,6 +57,11 @@ def drop(stream: TextIO) -> None:
         os.close(nowhere)
 
 
+def one_line(text: str) -> str:
+    """Return a text whose line breaks are shown, not made: a name cannot forge a line of ours."""
+    return text.replace("\n", "\\n").replace("\r", "\\r")
+
+
 def data(text: str) -> None:
     """Write text to stdout as it is; OSError when the system refuses it, a reader that left is no fault."""
     with _reader_may_leave():

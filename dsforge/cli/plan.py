@@ -61,7 +61,7 @@ def _print(made: Plan) -> None:
     if parameters.active is not None and parameters.active < parameters.total:
         active = f" ({format_count(parameters.active)} for a token)"
     output.line(
-        f"{made.name}: {model.name}, {format_count(parameters.total)} parameters{active}, "
+        f"{output.one_line(made.name)}: {model.name}, {format_count(parameters.total)} parameters{active}, "
         f"trainer {made.trainer}"
     )
     where = f"{layout.nodes} x {layout.gpus_per_node} {made.gpu}"

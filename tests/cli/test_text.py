@@ -50,3 +50,8 @@ def test_a_rule(cli: Callable[..., Any], snapshot: SnapshotAssertion):
 
 def test_a_starter(cli: Callable[..., Any], snapshot: SnapshotAssertion):
     assert _shown(cli("init", "--model", "llama3-8b", "--gpus", 16)) == snapshot
+
+
+def test_a_name_cannot_forge_a_line(cli: Callable[..., Any]):
+    shown = cli("plan", str(ROOT / "recipes" / "smoke.yaml"), 'name="x\\nerror: y"')
+    assert shown.out.splitlines()[0].startswith("x\\nerror: y: ")
