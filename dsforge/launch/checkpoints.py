@@ -13,6 +13,7 @@ from dsforge.base.exits import ExitCode
 from dsforge.launch.types import LaunchRequest
 from dsforge.plan.types import Plan
 from dsforge.records.checkpoint import MANIFEST_NAME, CheckpointManifest, read_manifest, whole_checkpoints
+from dsforge.train.fits import layout_facts
 from dsforge.train.parameters import model_parameters
 
 
@@ -40,11 +41,8 @@ def check_checkpoints(request: LaunchRequest) -> None:
 
 def difference_from_plan(manifest: CheckpointManifest, plan: Plan) -> str | None:
     """Return how a checkpoint differs from a plan that would go on from it, or None."""
-    layout = plan.layout
-    planned = {"tp": layout.tp, "pp": layout.pp, "dp": layout.dp, "zero": layout.zero}
-    planned["bf16"] = int(plan.train.precision == "bf16")
     saved = manifest.layout
-    for name, value in planned.items():
+    for name, value in layout_facts(plan).items():
         if name in saved and saved[name] != value:
             return f"{name} was {saved[name]}, the plan says {value}"
     if manifest.consumed_samples != manifest.step * plan.batch.global_size:

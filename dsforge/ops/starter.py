@@ -10,13 +10,14 @@ from typing import Any
 from dsforge.base.errors import DsforgeError, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.catalog.tables import find_hardware, find_model
+from dsforge.plan.auto import ROOM_FOR_STATES
 from dsforge.plan.resolve import examine, make_plan, refusal
 from dsforge.recipe.document import Document
 from dsforge.recipe.load import LoadedRecipe, check
 
-_COMFORTABLE = 0.6
 _TIGHT = 0.8
-"""Shares of a GPU for model states; the rest is left to activations, which recomputation keeps small."""
+"""The largest share of a GPU for model states, taken where no layout leaves as much room as the planner
+likes; the rest is left to activations, which recomputation keeps small."""
 _GATHERS_WEIGHTS = 3
 _MAX_PP = 64
 _SEQ_LEN = 4096
@@ -53,7 +54,7 @@ def starter_recipe(
             "train": {"precision": "fp32" if hardware.accelerator == "cpu" else "bf16"},
         }
         share = _share_of_memory(data, hardware.memory_bytes)
-        if share <= _COMFORTABLE:
+        if share <= ROOM_FOR_STATES:
             return _text(data, schema)
         if share <= _TIGHT and tight is None:
             tight = data

@@ -13,7 +13,7 @@ from dsforge.plan.types import Decision
 from dsforge.recipe.model import Recipe
 
 DEFAULT_STEPS = 100
-_ROOM_FOR_STATES = 0.6
+ROOM_FOR_STATES = 0.6
 """Share of a GPU that model states may take before `zero: auto` goes one stage higher; the rest is
 left to activations, buffers and fragmentation."""
 
@@ -104,13 +104,13 @@ def _zero(recipe: Recipe, hardware: Hardware, out: Resolved) -> None:
     room = hardware.memory_bytes
     for stage in (1, 2, 3):
         need = _worst(recipe, out, stage)
-        if room is None or (need is not None and need <= _ROOM_FOR_STATES * room):
+        if room is None or (need is not None and need <= ROOM_FOR_STATES * room):
             break
     out.zero = stage
     limit = (
         "the machine's memory is not catalogued"
         if room is None
-        else f"the lowest stage under {_ROOM_FOR_STATES:.0%} of the GPU"
+        else f"the lowest stage under {ROOM_FOR_STATES:.0%} of the GPU"
     )
     out.decide("parallel.zero", stage, limit)
 

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
+from dsforge.layout.ranks import Degrees
 from dsforge.plan.types import Layout, Plan
 from dsforge.train.context import RankContext
 
@@ -31,12 +32,9 @@ class Coordinates:
 
 
 def coordinates(rank: int, layout: Layout) -> Coordinates:
-    """Return a rank's place: rank = (stage x DP + replica) x TP + shard."""
-    return Coordinates(
-        shard=rank % layout.tp,
-        stage=rank // (layout.tp * layout.dp),
-        replica=rank // layout.tp % layout.dp,
-    )
+    """Return a rank's place, in the order of `dsforge.layout.ranks`."""
+    at = Degrees(layout.tp, layout.pp, layout.dp).coordinates(rank)
+    return Coordinates(shard=at.tp, stage=at.pp, replica=at.dp)
 
 
 @dataclass(frozen=True, slots=True)
