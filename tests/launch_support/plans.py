@@ -12,6 +12,7 @@ def make_plan(
     restarts: int = 0,
     watchdog_seconds: float = 0.0,
     rendezvous_timeout_seconds: float = 300.0,
+    stop_timeout_seconds: float = 60.0,
     env_from: tuple[str, ...] = (),
     checkpoint_dir: str | None = None,
     name: str = "tiny",
@@ -80,6 +81,7 @@ def make_plan(
             watchdog_seconds=watchdog_seconds,
             rendezvous_timeout_seconds=rendezvous_timeout_seconds,
             collective_timeout_seconds=60.0,
+            stop_timeout_seconds=stop_timeout_seconds,
         ),
         hostfile=None,
         nominal=types.Nominal(

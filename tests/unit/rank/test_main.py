@@ -24,7 +24,9 @@ PATIENCE_SECONDS = 60.0
 def rank(tmp_path):
     """Start a wrapper around a trainer whose program is given."""
     started = []
-    (tmp_path / "plan.json").write_text(json.dumps({"layout": {"world_size": 1, "gpus_per_node": 1}}))
+    (tmp_path / "plan.json").write_text(
+        json.dumps({"layout": {"world_size": 1, "gpus_per_node": 1}, "launch": {"stop_timeout_seconds": 1.0}})
+    )
 
     def start(program: str, **environ: str):
         (tmp_path / "tiny_program.py").write_text(program)
