@@ -54,6 +54,7 @@ class Attempt:
         self.follower = Follower(request.plan, self._directory)
         self._on_event = on_event
         self._signals = signals
+        self._last_seen: dict[int, float] = {}
         self._vanished: dict[int, float] = {}
         self._asking = Asking(request.plan.launch.stop_timeout_seconds)
         self._runner_code: int | None = None
@@ -95,12 +96,12 @@ class Attempt:
         over_at: float | None = None
         while True:
             # Asked before the streams are read: what a dead process wrote is then among the news.
-            gone = [rank for rank, report in self.follower.reports.items() if not _wrapper_alive(report)]
+            gone = self._gone()
             self._runner_code = runner.return_code()
             self._take_news()
             for rank in gone:
                 if rank not in self.follower.exits:
-                    self._vanished.setdefault(rank, time.time())
+                    self._vanished.setdefault(rank, self._last_seen[rank])
             if self.follower.succeeded:
                 return None
             if self._is_asked() and not self._asking.begun:
@@ -120,6 +121,17 @@ class Attempt:
                     return None
             processes.reap(self._sessions(runner))
             time.sleep(_TICK_SECONDS)
+
+    def _gone(self) -> list[int]:
+        """Return the ranks whose wrapper has ended; what they broke happened after they were last seen."""
+        gone, now = [], time.time()
+        for rank, report in self.follower.reports.items():
+            if not _wrapper_alive(report):
+                gone.append(rank)
+                self._last_seen.setdefault(rank, report.time)
+            else:
+                self._last_seen[rank] = now
+        return gone
 
     def _is_asked(self) -> bool:
         """Tell whether dsforge, its runner or a rank was told to stop; the others do not know of it yet."""
@@ -158,7 +170,7 @@ class Attempt:
         metrics = self.follower.last_metrics
         way_on = find_way_on(self._request, self._run_dir, metrics.step if metrics else None)
         message = way_on.after(first_line(cause.message))
-        self._tell("stopped", message, **way_on.as_dict())
+        self._record("stopped", message, **way_on.as_dict())
         return replace(cause, message=message)
 
     def _stopped(self, runner: Runner) -> Cause | None:
@@ -241,10 +253,13 @@ class Attempt:
     ) -> None:
         self._on_event(ProgressEvent(time.time(), name, message, self._number, rank, metrics, event))
 
-    def _tell(self, name: str, message: str, **data: Any) -> None:
+    def _tell(self, name: str, message: str) -> None:
+        self._record(name, message)
+        self._emit(name, message)
+
+    def _record(self, name: str, message: str, **data: Any) -> None:
         line = Event(time=time.time(), source=SUPERVISOR, name=name, message=message, data=data)
         append_line(self._directory.events, dump_line(line.as_dict()))
-        self._emit(name, message)
 
     def _wrappers(self) -> list[ProcessId]:
         return [ProcessId(report.pid, report.pid_start) for report in self.follower.reports.values()]

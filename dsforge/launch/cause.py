@@ -25,7 +25,7 @@ class Evidence:
     """What is known when an attempt is over. Times in seconds since the epoch.
 
     `vanished`: ranks whose wrapper was gone without an exit record before anybody was told to stop, and
-    when that was noticed. `tails`: the last output of those ranks. `node_launcher_pid`: the process of
+    when it was last seen alive. `tails`: the last output of those ranks. `node_launcher_pid`: the process of
     deepspeed.launcher.launch.
     """
 
@@ -79,14 +79,14 @@ def find_cause(evidence: Evidence) -> Cause:
             f"rank {first.rank}: {first.message}",
             rank=first.rank,
         )
-    own = [(noticed - _NOTICE_SECONDS, rank) for rank, noticed in evidence.vanished.items()]
+    own = [(last_seen, rank) for rank, last_seen in evidence.vanished.items()]
     own += [
         ((record.failed_at or record.time) - (_NOTICE_SECONDS if record.signal == _SIGKILL else 0.0), rank)
         for rank, record in evidence.exits.items()
         if record.cause in ("exception", "signal")
     ]
     if not evidence.vanished:
-        # A vanished rank is noticed late, and its launcher by then has told the others to stop.
+        # Who told the others to stop was then the launcher, because of the rank that vanished.
         own += [
             (record.failed_at, rank)
             for rank, record in evidence.exits.items()

@@ -186,6 +186,8 @@ class _Run:
         return (
             cause is not None
             and cause.kind in _RESTARTABLE
+            # What ends by itself before the first step would end the same way again.
+            and (cause.signal is not None or self._last_metrics is not None)
             and self._fruitless < _MOST_FRUITLESS
             and self._signals.first is None
             and len(self._state.restarts) < self._request.plan.launch.restarts

@@ -80,7 +80,7 @@ def test_a_vanished_wrapper_is_the_cause_although_it_is_noticed_late(evidence):
         with_exits(
             evidence,
             ended(0, "exception", 1, at=110.0, failed_at=110.0),
-            vanished={3: 110.3},
+            vanished={3: 109.9},
             tails={3: ["step 7"]},
         )
     )
