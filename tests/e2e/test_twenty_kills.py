@@ -1,4 +1,4 @@
-"""Twenty kills of one job, half of them aimed at saves: it ends with the losses of a job that nobody touched."""
+"""Twenty kills of one job, half of them aimed at saves: it ends with the losses of an untouched one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Killer:
         self.runs = [job()]
         self._job = job
         self._kept = kept
-        self._draw = random.Random(SEED)  # noqa: S311 - a test that can be repeated
+        self._draw = random.Random(SEED)
 
     @property
     def run(self) -> RecipeRun:
