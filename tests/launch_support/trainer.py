@@ -1,8 +1,8 @@
 """A trainer of a few lines: rank 0 writes a metrics line a step; what goes wrong is set by variables.
 
-TINY_STEPS (0: for ever), TINY_FAIL_RANK and TINY_FAIL_STEP (raise there), TINY_HANG_STEP (sleep there), TINY_KILL_STEP (SIGKILL itself there),
-TINY_ONLY_ATTEMPT (misbehave only in this attempt), TINY_CHILD (start a child that ignores SIGTERM),
-TINY_SAY (print this variable).
+TINY_STEPS (0: for ever), TINY_FAIL_RANK and TINY_FAIL_STEP (raise there), TINY_HANG_STEP (sleep there),
+TINY_KILL_STEP (SIGKILL itself there), TINY_ONLY_ATTEMPT (misbehave only in this attempt), TINY_CHILD (start a
+child that ignores SIGTERM), TINY_SAY (print this variable).
 """
 
 from __future__ import annotations
