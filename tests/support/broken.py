@@ -145,7 +145,7 @@ NOT_HONOURED = {
     "train.recompute": "selective",
     "train.eval_every": "10",
     "data.valid": "[[1.0, data/valid]]",
-    "launch.launcher": "slurm",
+    "launch.launcher": "kubernetes",
     "monitor.tensorboard": "true",
     "monitor.wandb": "true",
     "monitor.prometheus": "true",
