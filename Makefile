@@ -29,9 +29,7 @@ recipes: $(READY)
 	for recipe in recipes/*.yaml; do \
 	  name=$$(basename "$$recipe" .yaml); \
 	  $(BIN)/dsforge plan "$$recipe" > /dev/null || exit; \
-	  if [ -d "tests/golden/$$name" ]; then \
-	    $(BIN)/dsforge render --check --out "tests/golden/$$name" "$$recipe" || exit; \
-	  fi; \
+	  $(BIN)/dsforge render --check --out "tests/golden/$$name" "$$recipe" || exit; \
 	done
 
 schema: $(READY)

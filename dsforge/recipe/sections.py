@@ -235,7 +235,7 @@ class LaunchSection(Section):
         default="auto",
         description="The program that starts the ranks; auto: local on one node, pdsh where a hostfile is named.",
     )
-    slurm: SlurmSection = Field(default_factory=SlurmSection)
+    slurm: SlurmSection = Field(default_factory=SlurmSection, description="What a Slurm job asks for.")
     env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="Variables set on every rank.")
     env_from: tuple[EnvName, ...] = Field(
         default=(), description="Names of secrets passed from the caller's environment, never written."

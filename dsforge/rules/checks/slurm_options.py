@@ -13,10 +13,12 @@ from dsforge.rules.registry import Found, Rule
 def _check(facts: Facts) -> Iterator[Found]:
     launch = facts.recipe.launch
     if launch.launcher != "slurm":
-        if launch.slurm != SlurmSection():
+        default = SlurmSection()
+        written = [key for key in SlurmSection.model_fields if getattr(launch.slurm, key) != getattr(default, key)]
+        for key in written[:1]:
             yield Found(
                 f"launch.slurm would be ignored: the launcher is {launch.launcher}",
-                "launch.slurm",
+                f"launch.slurm.{key}",
                 "set launch.launcher to slurm, or remove launch.slurm",
                 Fix("launch.launcher", "slurm"),
             )

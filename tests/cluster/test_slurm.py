@@ -1,0 +1,100 @@
+"""The rendered batch script under a real Slurm of two nodes."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from dsforge.ops.bundles import bundle_of
+from dsforge.recipe.load import load_recipe
+from dsforge.records.run_dir import AttemptDir
+from dsforge.records.streams import ExitRecord, WorldReport, parse_line, read_lines
+from tests.cluster.conftest import Slurm
+from tests.support.recipes import SMALL, write
+
+pytestmark = pytest.mark.cluster
+
+PATIENCE_SECONDS = 240.0
+TEXT = (
+    SMALL.replace("nodes: 1, gpus_per_node: 8", "nodes: 2, gpus_per_node: 1")
+    .replace("{tp: 2, pp: 2, dp: 2, zero: 1}", "{dp: 2}")
+    .replace("steps: 30", "steps: 4")
+)
+SECRET = "a 'b' $c, d"
+LAUNCH = """launch:
+  launcher: slurm
+  slurm: {partition: train, time: 10m, notice: 1m, extra: [--exclusive]}
+  env: {GLOO_SOCKET_IFNAME: lo, ODD: "a 'b', $HOME;"}
+  env_from: [HF_TOKEN]
+"""
+
+
+def _bundle(folder: Path, text: str = TEXT + LAUNCH) -> Path:
+    bundle_of(load_recipe(write(folder, text))).write(folder / "bundle")
+    return folder / "bundle" / "launch.sh"
+
+
+def _submit(slurm: Slurm, folder: Path, *words: object) -> str:
+    slurm.environ["HF_TOKEN"] = SECRET
+    said = slurm.run(*words, cwd=folder)
+    number = re.search(r"Submitted batch job (\d+)", said)
+    assert number, said
+    return number[1]
+
+
+def _wait(slurm: Slurm, job: str, folder: Path, ready) -> dict[str, str]:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not ready(slurm.job(job)):
+        assert time.monotonic() < deadline, (folder / f"slurm-{job}.out").read_text()
+        time.sleep(0.5)
+    return slurm.job(job)
+
+
+def _records(folder: Path, attempt: int):
+    streams = [AttemptDir(folder / "dsforge-run" / f"attempt-{attempt}").rank_stream(node) for node in (0, 1)]
+    return [parse_line(line) for stream in streams if stream.exists() for _, line in read_lines(stream)]
+
+
+def test_slurm_takes_the_script(slurm: Slurm, tmp_path: Path):
+    assert "to start at" in slurm.run("sbatch", "--test-only", _bundle(tmp_path), cwd=tmp_path)
+
+
+def test_two_nodes_train(slurm: Slurm, tmp_path: Path):
+    """Submitted by the script itself; the ranks stand where the plan puts them and every one ends well."""
+    job = _submit(slurm, tmp_path, "bash", _bundle(tmp_path))
+    ended = _wait(slurm, job, tmp_path, lambda seen: seen["JobState"] in ("COMPLETED", "FAILED"))
+    assert ended["JobState"] == "COMPLETED", (tmp_path / f"slurm-{job}.out").read_text()
+    records = _records(tmp_path, 1)
+    placed = {r.rank: (r.node, r.local_rank, r.world_size) for r in records if isinstance(r, WorldReport)}
+    assert placed == {0: (0, 0, 2), 1: (1, 0, 2)}
+    assert {r.rank: r.code for r in records if isinstance(r, ExitRecord)} == {0: 0, 1: 0}
+    metrics = AttemptDir(tmp_path / "dsforge-run" / "attempt-1").metrics.read_text().splitlines()
+    assert [json.loads(line)["step"] for line in metrics] == [1, 2, 3, 4]
+
+
+def test_out_of_time_means_told_to_end_and_queued_again(slurm: Slurm, tmp_path: Path):
+    script = _bundle(tmp_path, (TEXT + LAUNCH).replace("steps: 4", "steps: 100000"))
+    job = _submit(slurm, tmp_path, "sbatch", script)
+
+    def trains(_seen: dict[str, str]) -> bool:
+        return AttemptDir(tmp_path / "dsforge-run" / "attempt-1").metrics.exists()
+
+    _wait(slurm, job, tmp_path, trains)
+    seen = {
+        path.name: Path("/proc", str(report.trainer_pid), "environ").read_bytes().split(b"\0")
+        for path, report in ((tmp_path, r) for r in _records(tmp_path, 1) if isinstance(r, WorldReport))
+    }
+    for environ in seen.values():
+        assert f"HF_TOKEN={SECRET}".encode() in environ
+        assert b"ODD=a 'b', $HOME;" in environ
+    slurm.run("scancel", "--batch", "--signal=USR1", job)  # what Slurm does a minute before the limit
+    _wait(slurm, job, tmp_path, lambda seen: seen["Restarts"] == "1")
+    slurm.run("scancel", job)
+    stopped = {r.rank: r.signal for r in _records(tmp_path, 1) if isinstance(r, ExitRecord)}
+    assert stopped == {0: 15, 1: 15}
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size < 10**6]
+    assert not [path for path in written if SECRET.encode() in path.read_bytes()]
