@@ -17,11 +17,11 @@ smoke: $(READY)
 test: recipes test-unit test-e2e
 
 test-unit: $(READY)
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not e2e"
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not e2e and not cluster"
 
 # Two files at a time: a run waits for start-up, timers and shutdown while another computes.
 test-e2e: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m e2e
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "e2e or cluster"
 
 # What docs/how-to/dsforge.yml does for the recipes of other repositories; the bundles here are the golden ones.
 recipes: $(READY)

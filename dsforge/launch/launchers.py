@@ -29,11 +29,11 @@ Start = Callable[[Command, Mapping[str, str], Path], Runner]
 LAUNCHERS: dict[str, Start] = {"local": local.start}
 
 
-def check_launcher(plan: Plan) -> None:
-    """Raise DsforgeError DSF201 for a plan whose launcher `dsforge launch` does not start."""
+def launcher_of(plan: Plan) -> Start:
+    """Return what starts a plan's ranks; DsforgeError DSF201 where `dsforge launch` has nothing that does."""
     name = plan.launch.launcher
-    if name in LAUNCHERS:
-        return
+    if name is not None and name in LAUNCHERS:
+        return LAUNCHERS[name]
     start = "sbatch DIR/launch.sh" if name == "slurm" else "bash DIR/launch.sh"
     raise DsforgeError(
         "DSF201",

@@ -161,9 +161,9 @@ def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved) -> Launch:
     derived = derive_environment(recipe, hardware)
     for name, (value, why) in derived.items():
         resolved.decide(f"launch.env.{name}", value, why)
-    launcher, why = choose_launcher(recipe)
-    if why is not None:
-        resolved.decide("launch.launcher", launcher, why)
+    launcher, reason = choose_launcher(recipe)
+    if reason is not None:
+        resolved.decide("launch.launcher", launcher, reason)
     return Launch(
         launcher=launcher,
         slurm=_slurm(launch.slurm) if launcher == "slurm" else None,

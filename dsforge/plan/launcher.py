@@ -1,4 +1,4 @@
-"""Which program starts the ranks. Decided by the recipe alone: what is installed here says nothing about there."""
+"""Which program starts the ranks: the recipe alone decides, what is installed here says nothing of there."""
 
 from __future__ import annotations
 
@@ -18,4 +18,7 @@ def choose_launcher(recipe: Recipe) -> tuple[Launcher | None, str | None]:
         return "local", "one node"
     if cluster.hostfile is not None:
         return "pdsh", f"{cluster.nodes} nodes and a hostfile"
-    return None, f"{cluster.nodes} nodes, and neither cluster.hostfile nor launch.launcher says how to reach them"
+    return (
+        None,
+        f"{cluster.nodes} nodes, and neither cluster.hostfile nor launch.launcher says how to reach them",
+    )

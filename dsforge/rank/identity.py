@@ -11,7 +11,7 @@ _BRACKETS = re.compile(r"\[([0-9]+)[^\]]*\]")
 
 
 def identity(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and their kin, where they are not set yet.
+    """Return RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and their kin, unless RANK is set.
 
     ValueError names a variable of the launcher that is missing or no number.
     """

@@ -233,7 +233,7 @@ class LaunchSection(Section):
         "auto", "local", "ssh", "pdsh", "openmpi", "mpich", "slurm", "torchrun", "kubernetes", "pbs"
     ] = Field(
         default="auto",
-        description="The program that starts the ranks; auto: local on one node, pdsh where a hostfile is named.",
+        description="The program that starts the ranks; auto: local on one node, pdsh with a hostfile.",
     )
     slurm: SlurmSection = Field(default_factory=SlurmSection, description="What a Slurm job asks for.")
     env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="Variables set on every rank.")

@@ -13,9 +13,7 @@ OWN_OPTIONS = (
 )
 """sbatch's long options that the rendered script sets, or that would undo what it sets."""
 
-SlurmName = Annotated[
-    str, Field(strict=True, max_length=200, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.,+-]*$")
-]
+SlurmName = Annotated[str, Field(strict=True, max_length=200, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.,+-]*$")]
 """Name of a partition, an account or a quality of service, or several with commas."""
 
 SlurmConstraint = Annotated[

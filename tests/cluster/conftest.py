@@ -1,4 +1,4 @@
-"""A Slurm of two nodes on this machine, made for one test session and taken down by process id."""
+"""Two hosts by ssh, and a Slurm of two nodes, on this machine: made for one session, ended by process id."""
 
 from __future__ import annotations
 
@@ -44,6 +44,77 @@ PartitionName=train Nodes=node[1-2] Default=YES MaxTime=INFINITE State=UP
 """
 
 
+_SSHD = """\
+ListenAddress {address}:{port}
+HostKey {folder}/key
+AuthorizedKeysFile {folder}/key.pub
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+PermitRootLogin yes
+"""
+_SSH = """\
+Host *
+  Port {port}
+  IdentityFile {folder}/key
+  IdentitiesOnly yes
+  StrictHostKeyChecking no
+  UserKnownHostsFile /dev/null
+  LogLevel ERROR
+"""
+ADDRESSES = ("127.0.0.2", "127.0.0.3")
+
+
+def _need(*programs: str) -> None:
+    missing = [name for name in programs if shutil.which(name, path=f"{os.environ['PATH']}:{_SBIN}") is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    if os.geteuid() != 0:
+        pytest.skip("starts daemons, which needs root")
+
+
+def _end(started: list[subprocess.Popen[bytes]]) -> None:
+    for process in reversed(started):
+        process.terminate()
+        try:
+            process.wait(_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="session")
+def ssh_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start an sshd on each of ADDRESSES and return the options of ssh that reach them."""
+    _need("sshd", "ssh", "ssh-keygen", "pdsh")
+    folder = tmp_path_factory.mktemp("ssh")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True)
+    (port,) = _free_ports(1)
+    (folder / "config").write_text(_SSH.format(folder=folder, port=port))
+    Path("/run/sshd").mkdir(exist_ok=True)  # sshd does not start without it
+    program = shutil.which("sshd", path=_SBIN)
+    assert program is not None
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for address in ADDRESSES:
+            configuration = folder / address
+            configuration.write_text(_SSHD.format(folder=folder, address=address, port=port))
+            with (folder / "sshd.log").open("ab") as log:
+                words = [program, "-D", "-e", "-f", str(configuration)]
+                started.append(subprocess.Popen(words, stdout=log, stderr=log))
+        for address in ADDRESSES:
+            words = ["ssh", "-F", str(folder / "config"), address, "true"]
+            _until(
+                lambda words=words: (
+                    subprocess.run(words, check=False, stderr=subprocess.DEVNULL).returncode == 0
+                )
+            )
+        yield f"-F {folder / 'config'}"
+    finally:
+        _end(started)
+
+
 class Slurm:
     """Clients of the test's own Slurm; `environ` is what they and the jobs they submit are given."""
 
@@ -81,10 +152,8 @@ def _free_ports(count: int) -> list[int]:
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    _need(*_PROGRAMS)
     path = f"{os.environ['PATH']}:{_SBIN}"
-    missing = [name for name in _PROGRAMS if shutil.which(name, path=path) is None]
-    if missing or os.geteuid() != 0:
-        pytest.skip(f"needs root and {', '.join(missing) or 'nothing else'}")
     folder = tmp_path_factory.mktemp("slurm")
     for name in ("state", "spool-node1", "spool-node2"):
         (folder / name).mkdir()
@@ -115,25 +184,20 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
                     subprocess.Popen(words, env=environ, stdout=log, stderr=log, start_new_session=True)
                 )
             if words[0] == "munged":
-                _until(lambda: (folder / "munge.socket").exists())
+                _until((folder / "munge.socket").exists)
         _until(lambda: made.run("sinfo", "-h", "-t", "idle", "-o", "%D", check=False).strip() == "2")
         yield made
     finally:
         for number in made.run("squeue", "-h", "-o", "%A", check=False).split():
             made.run("scancel", number, check=False)
         _until(lambda: not made.run("squeue", "-h", check=False).strip(), required=False)
-        for process in reversed(started):
-            process.terminate()
-            try:
-                process.wait(_PATIENCE_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        _end(started)
 
 
 def _until(ready, *, required: bool = True) -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not ready():
         if time.monotonic() > deadline:
-            assert not required, "Slurm did not come up"
+            assert not required, "the test's daemons did not come up"
             return
         time.sleep(0.2)

@@ -12,18 +12,14 @@ import pytest
 from dsforge.ops.bundles import bundle_of
 from dsforge.recipe.load import load_recipe
 from dsforge.records.run_dir import AttemptDir
-from dsforge.records.streams import ExitRecord, WorldReport, parse_line, read_lines
+from dsforge.records.streams import ExitRecord, WorldReport
 from tests.cluster.conftest import Slurm
-from tests.support.recipes import SMALL, write
+from tests.cluster.runs import TWO_NODES, records_of
+from tests.support.recipes import write
 
 pytestmark = pytest.mark.cluster
 
 PATIENCE_SECONDS = 240.0
-TEXT = (
-    SMALL.replace("nodes: 1, gpus_per_node: 8", "nodes: 2, gpus_per_node: 1")
-    .replace("{tp: 2, pp: 2, dp: 2, zero: 1}", "{dp: 2}")
-    .replace("steps: 30", "steps: 4")
-)
 SECRET = "a 'b' $c, d"
 LAUNCH = """launch:
   launcher: slurm
@@ -33,7 +29,7 @@ LAUNCH = """launch:
 """
 
 
-def _bundle(folder: Path, text: str = TEXT + LAUNCH) -> Path:
+def _bundle(folder: Path, text: str = TWO_NODES + LAUNCH) -> Path:
     bundle_of(load_recipe(write(folder, text))).write(folder / "bundle")
     return folder / "bundle" / "launch.sh"
 
@@ -54,11 +50,6 @@ def _wait(slurm: Slurm, job: str, folder: Path, ready) -> dict[str, str]:
     return slurm.job(job)
 
 
-def _records(folder: Path, attempt: int):
-    streams = [AttemptDir(folder / "dsforge-run" / f"attempt-{attempt}").rank_stream(node) for node in (0, 1)]
-    return [parse_line(line) for stream in streams if stream.exists() for _, line in read_lines(stream)]
-
-
 def test_slurm_takes_the_script(slurm: Slurm, tmp_path: Path):
     assert "to start at" in slurm.run("sbatch", "--test-only", _bundle(tmp_path), cwd=tmp_path)
 
@@ -68,7 +59,7 @@ def test_two_nodes_train(slurm: Slurm, tmp_path: Path):
     job = _submit(slurm, tmp_path, "bash", _bundle(tmp_path))
     ended = _wait(slurm, job, tmp_path, lambda seen: seen["JobState"] in ("COMPLETED", "FAILED"))
     assert ended["JobState"] == "COMPLETED", (tmp_path / f"slurm-{job}.out").read_text()
-    records = _records(tmp_path, 1)
+    records = records_of(tmp_path)
     placed = {r.rank: (r.node, r.local_rank, r.world_size) for r in records if isinstance(r, WorldReport)}
     assert placed == {0: (0, 0, 2), 1: (1, 0, 2)}
     assert {r.rank: r.code for r in records if isinstance(r, ExitRecord)} == {0: 0, 1: 0}
@@ -77,24 +68,21 @@ def test_two_nodes_train(slurm: Slurm, tmp_path: Path):
 
 
 def test_out_of_time_means_told_to_end_and_queued_again(slurm: Slurm, tmp_path: Path):
-    script = _bundle(tmp_path, (TEXT + LAUNCH).replace("steps: 4", "steps: 100000"))
+    script = _bundle(tmp_path, (TWO_NODES + LAUNCH).replace("steps: 4", "steps: 100000"))
     job = _submit(slurm, tmp_path, "sbatch", script)
 
     def trains(_seen: dict[str, str]) -> bool:
         return AttemptDir(tmp_path / "dsforge-run" / "attempt-1").metrics.exists()
 
     _wait(slurm, job, tmp_path, trains)
-    seen = {
-        path.name: Path("/proc", str(report.trainer_pid), "environ").read_bytes().split(b"\0")
-        for path, report in ((tmp_path, r) for r in _records(tmp_path, 1) if isinstance(r, WorldReport))
-    }
-    for environ in seen.values():
+    for report in (line for line in records_of(tmp_path) if isinstance(line, WorldReport)):
+        environ = Path("/proc", str(report.trainer_pid), "environ").read_bytes().split(b"\0")
         assert f"HF_TOKEN={SECRET}".encode() in environ
         assert b"ODD=a 'b', $HOME;" in environ
     slurm.run("scancel", "--batch", "--signal=USR1", job)  # what Slurm does a minute before the limit
     _wait(slurm, job, tmp_path, lambda seen: seen["Restarts"] == "1")
     slurm.run("scancel", job)
-    stopped = {r.rank: r.signal for r in _records(tmp_path, 1) if isinstance(r, ExitRecord)}
+    stopped = {r.rank: r.signal for r in records_of(tmp_path) if isinstance(r, ExitRecord)}
     assert stopped == {0: 15, 1: 15}
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size < 10**6]
     assert not [path for path in written if SECRET.encode() in path.read_bytes()]

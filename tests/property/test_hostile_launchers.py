@@ -59,7 +59,9 @@ def _start(folder: Path, changes: tuple[dict[str, Any], ...], program: str, **en
 def _through_slurm(folder: Path, *changes: dict[str, Any], **environ: str) -> dict[str, str]:
     """Return what a task of srun is given: the variables that --export names, and no others."""
     seen = _start(folder, (SLURM, *changes), "srun", SLURM_JOB_ID="1", AMBIENT="x", **environ)
-    (exported,) = [word.partition("=")[2] for word in seen["argv"].split("\0") if word.startswith("--export=")]
+    (exported,) = [
+        word.partition("=")[2] for word in seen["argv"].split("\0") if word.startswith("--export=")
+    ]
     assert "AMBIENT" not in exported
     return {name: seen[name] for name in exported.split(",") if name in seen}
 
@@ -73,8 +75,8 @@ def _through_pdsh(folder: Path, *changes: dict[str, Any], **environ: str) -> dic
     for name, value in seen.items():  # as deepspeed.launcher.runner does, NCCL on machines with GPUs
         if name.startswith((*EXPORT_ENVS, "NCCL")):
             runner.add_export(name, value)
-    with open(seen["DS_ENV_FILE"]) as file:
-        for line in file.readlines():
+    with Path(seen["DS_ENV_FILE"]).open() as file:
+        for line in file:
             runner.add_export(*line.split("=", maxsplit=1))
     exports = "".join(f"export {name}={value}; " for name, value in runner.exports.items())
     recorder(folder / "rank", folder / "rank.json")
@@ -148,7 +150,9 @@ def test_secrets_go_by_private_files_under_pdsh(tmp_path: Path):
         ("secrets-0", 0o600),
         ("secrets-1", 0o600),
     ]
-    assert take_secrets(files[0], 4) == {name: environ[name] for name in ("MLFLOW_TRACKING_TOKEN", "HF_TOKEN")}
+    assert take_secrets(files[0], 4) == {
+        name: environ[name] for name in ("MLFLOW_TRACKING_TOKEN", "HF_TOKEN")
+    }
     assert not list((tmp_path / "dsforge-run").rglob("secrets-*"))
     seen = (tmp_path / "seen").read_text() + (tmp_path / "dsforge-run/attempt-1/environment").read_text()
     assert "s3cret" not in seen

@@ -17,6 +17,7 @@ from dsforge.render.bundle import render
 from tests.support.hostile import HOSTILE, names, one_line, recorder
 from tests.support.recipes import loaded
 
+
 def _run(folder: Path, changes: dict[str, Any], cwd: Path | None = None) -> tuple[list[str], dict[str, str]]:
     """Render, run launch.sh with a launcher that writes down how it was called, and return that."""
     bundle = folder / "bundle $(touch PWNED) 'q' -x"

@@ -26,8 +26,10 @@ def files(plan: Plan, _hosts: Hosts | None) -> dict[str, str]:
 
 
 def _directives(plan: Plan, submitted: list[str]) -> list[str]:
-    """Return sbatch's options. Slurm reads these lines without a shell; every text in them is of plain
-    characters, by the recipe's own types or made so here.
+    """Return sbatch's options.
+
+    Slurm reads these lines without a shell: every text in them is of plain characters, by the recipe's own
+    types or made so here.
     """
     layout, slurm = plan.layout, plan.launch.slurm
     assert slurm is not None

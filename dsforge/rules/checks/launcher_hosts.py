@@ -41,7 +41,7 @@ RULE = Rule(
     name="launcher-hosts",
     severity=Severity.ERROR,
     summary="the launcher reaches the nodes, and the hostfile is read",
-    why="A launcher without hosts falls back to one machine, which trains something else than the recipe says.",
+    why="A launcher without hosts falls back to one machine, and trains something else than the recipe.",
     check=_check,
     plannable=True,
 )

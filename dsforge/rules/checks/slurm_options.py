@@ -14,7 +14,9 @@ def _check(facts: Facts) -> Iterator[Found]:
     launch = facts.recipe.launch
     if launch.launcher != "slurm":
         default = SlurmSection()
-        written = [key for key in SlurmSection.model_fields if getattr(launch.slurm, key) != getattr(default, key)]
+        written = [
+            key for key in SlurmSection.model_fields if getattr(launch.slurm, key) != getattr(default, key)
+        ]
         for key in written[:1]:
             yield Found(
                 f"launch.slurm would be ignored: the launcher is {launch.launcher}",
