@@ -32,6 +32,9 @@ def _start(folder: Path, changes: tuple[dict[str, Any], ...], program: str, **en
     plan = make_plan(loaded(*changes))
     render(plan, (HOSTS, "hosts") if plan.hostfile else None).write(bundle)
     (folder / "bin").mkdir()
+    scontrol = folder / "bin" / "scontrol"
+    scontrol.write_text("#!/bin/sh\necho NodeName=node1 NodeAddr=10.0.0.7 Port=1\n")
+    scontrol.chmod(0o755)
     recorder(folder / "bin" / program, folder / "called.json")
     python = folder / "bin" / "python"
     python.write_text("#!/bin/sh\n")
@@ -58,11 +61,20 @@ def _start(folder: Path, changes: tuple[dict[str, Any], ...], program: str, **en
 
 def _through_slurm(folder: Path, *changes: dict[str, Any], **environ: str) -> dict[str, str]:
     """Return what a task of srun is given: the variables that --export names, and no others."""
-    seen = _start(folder, (SLURM, *changes), "srun", SLURM_JOB_ID="1", AMBIENT="x", **environ)
+    seen = _start(
+        folder,
+        (SLURM, *changes),
+        "srun",
+        SLURM_JOB_ID="1",
+        SLURM_JOB_NODELIST="node[1-2]",
+        AMBIENT="x",
+        **environ,
+    )
     (exported,) = [
         word.partition("=")[2] for word in seen["argv"].split("\0") if word.startswith("--export=")
     ]
     assert "AMBIENT" not in exported
+    assert seen["MASTER_ADDR"] == "10.0.0.7"
     return {name: seen[name] for name in exported.split(",") if name in seen}
 
 

@@ -20,7 +20,7 @@ def files(plan: Plan, _hosts: Hosts | None) -> dict[str, str]:
             dsforge='"$dsforge_python" -m dsforge.cli',
             directives=_directives(plan, submitted),
             slurm=plan.launch.slurm,
-            passed_on=sorted({*submitted, *plan.launch.env, "MASTER_PORT"}),
+            passed_on=sorted({*submitted, *plan.launch.env, "MASTER_ADDR"}),
         )
     }
 
