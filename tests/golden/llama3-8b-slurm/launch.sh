@@ -65,7 +65,11 @@ trap 'dsforge_out_of_time=yes; scancel --signal=TERM "$SLURM_JOB_ID"' USR1
 # Cancelled: Slurm tells the ranks itself, and this script waits for them.
 trap : TERM
 
-# Ranks find RANK, WORLD_SIZE, MASTER_ADDR and the rest from Slurm's own variables (dsforge.rank.identity).
+# Ranks meet on the first host, under the address by which Slurm reaches it: a node's name need not resolve.
+read -r dsforge_first < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+dsforge_address=$(scontrol --oneliner show node "$dsforge_first" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
+export MASTER_ADDR="${dsforge_address:-$dsforge_first}"
+# They find RANK, WORLD_SIZE and the rest in Slurm's own variables (dsforge.rank.identity).
 srun \
   --nodes=8 \
   --ntasks=64 \
@@ -75,7 +79,7 @@ srun \
   --cpu-bind=none \
   --mpi=none \
   --kill-on-bad-exit=1 \
-  --export=CUDA_HOME,DSFORGE_ATTEMPT_DIR,DSFORGE_CHECKPOINT_DIR,DSFORGE_CORPUS,DSFORGE_DS_CONFIG,DSFORGE_DUMP_PARAMETERS,DSFORGE_LEASE,DSFORGE_PLAN,DSFORGE_PYTHON,DSFORGE_ROOT,DSFORGE_RUN_ID,HOME,LANG,LD_LIBRARY_PATH,MASTER_PORT,PATH,PYTHONPATH,TORCH_EXTENSIONS_DIR,USER,XDG_CACHE_HOME \
+  --export=CUDA_HOME,DSFORGE_ATTEMPT_DIR,DSFORGE_CHECKPOINT_DIR,DSFORGE_CORPUS,DSFORGE_DS_CONFIG,DSFORGE_DUMP_PARAMETERS,DSFORGE_LEASE,DSFORGE_PLAN,DSFORGE_PYTHON,DSFORGE_ROOT,DSFORGE_RUN_ID,HOME,LANG,LD_LIBRARY_PATH,MASTER_ADDR,MASTER_PORT,PATH,PYTHONPATH,TORCH_EXTENSIONS_DIR,USER,XDG_CACHE_HOME \
   "$dsforge_python" -m dsforge.rank.main dsforge.train.main &
 dsforge_srun=$!
 # A signal ends `wait` early.
