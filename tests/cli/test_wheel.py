@@ -29,10 +29,15 @@ def test_an_installed_wheel_finds_its_recipes_and_templates(tmp_path):
 
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    recipe = site / "dsforge" / "_shared" / "recipes" / "smoke.yaml"
-    code = "import dsforge, sys; sys.stderr.write(dsforge.__file__); from dsforge.cli.main import run; run()"
+    recipes = sorted((site / "dsforge" / "_shared" / "recipes").iterdir())
+    code = """if True:
+        import dsforge, pathlib, sys
+        from dsforge.cli.main import main
+        sys.stderr.write(dsforge.__file__)
+        sys.exit(max(main(["render", one, "-o", pathlib.Path(one).stem]) for one in sys.argv[1:]))
+    """
     done = subprocess.run(
-        [sys.executable, "-c", code, "render", str(recipe), "-o", "bundle"],
+        [sys.executable, "-c", code, *map(str, recipes)],
         cwd=elsewhere,
         env={**os.environ, "PYTHONPATH": str(site)},
         capture_output=True,
@@ -41,10 +46,8 @@ def test_an_installed_wheel_finds_its_recipes_and_templates(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith(str(site))
-    assert sorted(path.name for path in (elsewhere / "bundle").iterdir()) == [
-        "ds_config.json",
-        "environment",
-        "hostfile",
-        "launch.sh",
-        "plan.json",
-    ]
+    made = {path.relative_to(elsewhere): path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()}
+    golden = ROOT / "tests" / "golden"
+    assert made == {
+        path.relative_to(golden): path.read_bytes() for path in golden.rglob("*") if path.is_file()
+    }
