@@ -69,7 +69,8 @@ trap : TERM
 read -r dsforge_first < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 dsforge_address=$(scontrol --oneliner show node "$dsforge_first" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
 export MASTER_ADDR="${dsforge_address:-$dsforge_first}"
-# They find RANK, WORLD_SIZE and the rest in Slurm's own variables (dsforge.rank.identity).
+# They find RANK, WORLD_SIZE and the rest in Slurm's own variables (dsforge.rank.identity). When one ends, the
+# others have a minute to end too and to write why.
 srun \
   --nodes=8 \
   --ntasks=64 \
@@ -78,7 +79,8 @@ srun \
   --distribution=block \
   --cpu-bind=none \
   --mpi=none \
-  --kill-on-bad-exit=1 \
+  --kill-on-bad-exit=0 \
+  --wait=60 \
   --export=CUDA_HOME,DSFORGE_ATTEMPT_DIR,DSFORGE_CHECKPOINT_DIR,DSFORGE_CORPUS,DSFORGE_DS_CONFIG,DSFORGE_DUMP_PARAMETERS,DSFORGE_LEASE,DSFORGE_PLAN,DSFORGE_PYTHON,DSFORGE_ROOT,DSFORGE_RUN_ID,HOME,LANG,LD_LIBRARY_PATH,MASTER_ADDR,MASTER_PORT,PATH,PYTHONPATH,TORCH_EXTENSIONS_DIR,USER,XDG_CACHE_HOME \
   "$dsforge_python" -m dsforge.rank.main dsforge.train.main &
 dsforge_srun=$!
