@@ -101,12 +101,18 @@ def _text(data: dict[str, Any], schema: str) -> str:
     def flow(section: dict[str, Any]) -> str:
         return "{" + ", ".join(f"{key}: {value}" for key, value in section.items()) + "}"
 
+    several = data["cluster"]["nodes"] > 1
+    reach = (
+        "    # several nodes: add hostfile: FILE here (pdsh), or launch: {launcher: slurm} below"
+        if several
+        else ""
+    )
     return f"""# yaml-language-server: $schema={schema}
 # `dsforge validate` checks this file, `dsforge plan` shows what follows from it,
 # `dsforge smoke` tries its layout on this machine, `dsforge launch` runs it.
 version: 1
 model: {data["model"]}
-cluster: {flow(data["cluster"])}
+cluster: {flow(data["cluster"])}{reach}
 parallel: {flow(data["parallel"])}    # dp and zero: left to the planner
 batch: {flow(data["batch"])}    # global = micro x accumulation steps x DP, exactly
 train: {{steps: 1000, precision: {data["train"]["precision"]}, recompute: none}}
