@@ -101,22 +101,19 @@ def _text(data: dict[str, Any], schema: str) -> str:
     def flow(section: dict[str, Any]) -> str:
         return "{" + ", ".join(f"{key}: {value}" for key, value in section.items()) + "}"
 
-    several = data["cluster"]["nodes"] > 1
-    reach = (
-        "    # several nodes: add hostfile: FILE here (pdsh), or launch: {launcher: slurm} below"
-        if several
-        else ""
-    )
+    reach = ""
+    if data["cluster"]["nodes"] > 1:
+        reach = "# launch: {launcher: slurm}    # or cluster.hostfile: the hosts, reached over pdsh and ssh\n"
     return f"""# yaml-language-server: $schema={schema}
 # `dsforge validate` checks this file, `dsforge plan` shows what follows from it,
 # `dsforge smoke` tries its layout on this machine, `dsforge launch` runs it.
 version: 1
 model: {data["model"]}
-cluster: {flow(data["cluster"])}{reach}
+cluster: {flow(data["cluster"])}
 parallel: {flow(data["parallel"])}    # dp and zero: left to the planner
 batch: {flow(data["batch"])}    # global = micro x accumulation steps x DP, exactly
 train: {{steps: 1000, precision: {data["train"]["precision"]}, recompute: none}}
 optimizer: {{lr: 3.0e-4, lr_schedule: cosine, warmup_steps: 100, grad_clip: 1.0}}
 # data: {{train: data/corpus}}    # made by `dsforge data prep`; without it: the built-in corpus
 checkpoint: {{dir: checkpoints/{data["model"]}, every_steps: 200, keep: 3, resume: auto}}
-"""
+{reach}"""
