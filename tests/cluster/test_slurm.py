@@ -15,6 +15,7 @@ from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import ExitRecord, WorldReport
 from tests.cluster.conftest import Slurm
 from tests.cluster.runs import TWO_NODES, records_of
+from tests.launch_support.bundles import TRAINER
 from tests.support.recipes import write
 
 pytestmark = pytest.mark.cluster
@@ -68,7 +69,9 @@ def test_two_nodes_train(slurm: Slurm, tmp_path: Path):
 
 
 def test_out_of_time_means_told_to_end_and_queued_again(slurm: Slurm, tmp_path: Path):
-    script = _bundle(tmp_path, (TWO_NODES + LAUNCH).replace("steps: 4", "steps: 100000"))
+    """With a trainer of a few lines in the real one's place, which never ends by itself."""
+    script = _bundle(tmp_path, TWO_NODES + LAUNCH.replace("ODD:", 'TINY_STEPS: "0", ODD:'))
+    script.write_text(script.read_text().replace("main dsforge.train.main", f"main {TRAINER}"))
     job = _submit(slurm, tmp_path, "sbatch", script)
 
     def trains(_seen: dict[str, str]) -> bool:
