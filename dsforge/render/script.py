@@ -11,11 +11,10 @@ from dsforge.base.resources import folder
 from dsforge.plan.types import Plan
 from dsforge.records import environment
 
+_HERE_ALONE = environment.VISIBLE_DEVICES
 PASSED_ON = (
     *("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR"),
-    *(environment.ROOT, environment.ATTEMPT_DIR, environment.CHECKPOINT_DIR, environment.CORPUS),
-    *(environment.RUN_ID, environment.LEASE, environment.PLAN, environment.DS_CONFIG),
-    environment.DUMP_PARAMETERS,
+    *(value for name, value in vars(environment).items() if name.isupper() and value != _HERE_ALONE),
 )
 """Variables that ranks on other hosts need besides the recipe's: how programs are found, and this run's."""
 
