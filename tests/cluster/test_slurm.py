@@ -82,6 +82,9 @@ def test_out_of_time_means_told_to_end_and_queued_again(slurm: Slurm, tmp_path: 
         environ = Path("/proc", str(report.trainer_pid), "environ").read_bytes().split(b"\0")
         assert f"HF_TOKEN={SECRET}".encode() in environ
         assert b"ODD=a 'b', $HOME;" in environ
+        assert b"MASTER_ADDR=127.0.0.1" in environ  # Slurm's address of node1, a name that does not resolve
+        assert f"MASTER_PORT={15_000 + int(job)}".encode() in environ
+        assert {b"WORLD_SIZE=2", f"RANK={report.rank}".encode(), b"LOCAL_RANK=0"} <= set(environ)
     slurm.run("scancel", "--batch", "--signal=USR1", job)  # what Slurm does a minute before the limit
     _wait(slurm, job, tmp_path, lambda seen: seen["Restarts"] == "1")
     slurm.run("scancel", job)
