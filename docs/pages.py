@@ -58,9 +58,9 @@ def recipe_page() -> Iterator[str]:
     yield "# Recipe fields"
     yield ""
     yield (
-        "Every key of a recipe. What a change of it does is one of three: *convergence* alters what is learnt, "
-        "*execution* how it runs, *cosmetic* neither; `dsforge diff` judges by it. Where a trainer takes fewer "
-        "values than the format, they are listed; any other is refused (DSF140). "
+        "Every key of a recipe. What a change of it does is one of three: *convergence* alters what is "
+        "learnt, *execution* how it runs, *cosmetic* neither; `dsforge diff` judges by it. Where a trainer "
+        "takes fewer values than the format, they are listed; any other is refused (DSF140). "
         "[Precedence](../precedence.md) says where values come from; `dsforge schema` prints the JSON Schema."
     )
     tables: dict[str, list[RecipeField]] = {}
@@ -72,9 +72,9 @@ def recipe_page() -> Iterator[str]:
         yield f"## {section or 'Top level'}"
         if section:
             found = section_of(keys_of(Recipe)[section])
-            assert found is not None and found.__doc__ is not None, "only sections hold dotted keys"
+            assert found is not None, "only sections hold dotted keys"
             yield ""
-            yield plain(found.__doc__)
+            yield plain(found.__doc__ or "")
         yield from table(
             ("key", "takes", "default", "a change is", "meaning"),
             (
