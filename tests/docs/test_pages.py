@@ -85,10 +85,10 @@ def test_a_page_is_held_to_what_it_says(tmp_path: Path):
 
     told = "<!-- file a.txt -->\n```text\none\n```\n\n```bash\ncat a.txt; echo two 17 three\n```\n\n"
     assert run(f"{told}<!-- output -->\n```\none\ntwo ... three\n```\n") == 1
-    with pytest.raises(AssertionError, match="page.md:11"):
+    with pytest.raises(AssertionError, match=r"page\.md:11"):
         run(f"{told}<!-- output -->\n```\none\nthree\n```\n")
     assert run("<!-- exits 3 -->\n```bash\nexit 3\n```\n") == 1
-    with pytest.raises(AssertionError, match="page.md:1"):
+    with pytest.raises(AssertionError, match=r"page\.md:1"):
         run("```bash\nfalse | true\n```\n")
     assert run("<!-- not run: why -->\n```bash\nfalse\n```\n") == 0
     for wrong in ("<!-- not run -->\n```bash\nfalse\n```\n", "<!-- exits 1 -->\n\nText.\n"):
