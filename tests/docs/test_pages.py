@@ -35,6 +35,13 @@ def test_links_of_the_repositorys_own_pages_lead_somewhere(path: Path):
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_the_readme_names_every_command():
+    names = {
+        word for row in _rows((ROOT / "README.md").read_text("utf-8")) for word in re.findall(r"\w+", row[0])
+    }
+    assert {command.split()[0] for command in SURFACE} <= names
+
+
 def _rows(text: str) -> list[list[str]]:
     return [
         [cell.strip(" `") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
