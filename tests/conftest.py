@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-ROOT = Path(__file__).resolve().parents[1]
-
 # The same examples every time, so that a change is judged by itself; `--hypothesis-profile=explore` looks
 # for new ones.
 settings.register_profile("dsforge", deadline=None, max_examples=40, derandomize=True)
@@ -58,6 +56,8 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
 @pytest.fixture
 def dsforge(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment with this tree's program on the path, without what would change recipes or runs."""
+    from tests.support.recipes import ROOT
+
     program = tmp_path_factory.mktemp("bin") / "dsforge"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dsforge.cli "$@"\n')
     program.chmod(0o755)
