@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: smoke test test-unit test-e2e recipes schema lint bench clean
+.PHONY: smoke test test-unit test-e2e recipes schema docs lint bench clean
 
 smoke: $(READY)
 	$(BIN)/dsforge smoke recipes/smoke.yaml
@@ -36,6 +36,10 @@ recipes: $(READY)
 schema: $(READY)
 	$(BIN)/dsforge schema > docs/reference/recipe.schema.json
 
+# Warnings, a link that leads nowhere among them, fail the build. Nothing is fetched.
+docs: $(READY)
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet docs docs/_build
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -50,7 +54,7 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(BASE_PYTHON) -m venv $(VENV)
 	$(PIP) install -q --constraint constraints.txt pip
 	$(PIP) install -q --constraint constraints.txt torch
-	$(PIP) install -q --constraint constraints.txt --editable '.[train]' --group dev
+	$(PIP) install -q --constraint constraints.txt --editable '.[train]' --group dev --group docs
 	touch $@
 
 clean:
