@@ -2,7 +2,7 @@
 
 Every entry has an address: seed, site, layer, sample, then its place in the sample. Each part of an address
 picks an output of the stream that the parts before it seed; streams are SplitMix64 (Steele, Lea and Flood
-2014, "Fast splittable pseudorandom number generators"), here computed at any place at once. There is no state:
+2014, "Fast splittable pseudorandom number generators"), computed at any place at once. There is no state:
 recomputation repeats a mask, a resumed run goes on with the next ones, and shards draw their own part only.
 """
 
@@ -64,8 +64,10 @@ class Dropout:
         """Return the dropout of a site in a layer counted from 0."""
         return cls(rate, int(draw(seed, [torch.tensor(site.value), torch.tensor(layer)])))
 
-    def _drop(self, value: torch.Tensor, address: list[torch.Tensor]) -> torch.Tensor:
-        kept = draw(self.stream, address) >= round(self.rate * 2**64) - 2**63
+    def _kept(self, *address: torch.Tensor) -> torch.Tensor:
+        return draw(self.stream, address) >= int(self.rate * 2**64) - 2**63
+
+    def _drop(self, value: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
         return torch.where(kept, value * (1 / (1 - self.rate)), 0.0)
 
     def hidden(self, value: torch.Tensor, samples: torch.Tensor, *, training: bool) -> torch.Tensor:
@@ -74,11 +76,16 @@ class Dropout:
             return value
         length, _, width = value.shape
         rows = torch.arange(length, device=value.device)[:, None, None]
-        return self._drop(value, [samples[:, None], rows, torch.arange(width, device=value.device)])
+        channels = torch.arange(width, device=value.device)
+        return self._drop(value, self._kept(samples[:, None], rows, channels))
 
     def chances(self, value: torch.Tensor, samples: torch.Tensor, first_head: int) -> torch.Tensor:
         """Return attention probabilities [b, heads, query, key] of a shard's heads, dropped."""
         _, heads, queries, keys = value.shape
-        head, query, key = (torch.arange(size, device=value.device) for size in (heads, queries, keys))
-        parts = [samples[:, None, None, None], (head + first_head)[:, None, None], query[:, None], key]
-        return self._drop(value, parts)
+        query, key = (torch.arange(size, device=value.device) for size in (queries, keys))
+        # Head by head: a number has eight bytes, and all heads at once would fill a GPU.
+        kept = [
+            self._kept(samples[:, None, None], head, query[:, None], key)
+            for head in torch.arange(first_head, first_head + heads, device=value.device)
+        ]
+        return self._drop(value, torch.stack(kept, dim=1))

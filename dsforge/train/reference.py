@@ -92,9 +92,9 @@ def kept(rate: float, seed: int, *address: NDArray[np.uint64]) -> torch.Tensor:
     """Return where dropout keeps: the parts of an address, counted from 0, span the result by broadcasting.
 
     An address begins with site (0 embedding, 1 attention probabilities, 2 after attention, 3 after the MLP),
-    layer and sample id; position and channel follow, or head, query and key. Starting from the seed, each part
-    n replaces the state by output n of SplitMix64 (Steele, Lea and Flood 2014) from that state; an entry is
-    kept where the last one, read as a signed number, is not below rate x 2^64 - 2^63.
+    layer and sample id; position and channel follow, or head, query and key. Starting from the seed, each
+    part n replaces the state by output n of SplitMix64 (Steele, Lea and Flood 2014) from that state; an entry
+    is kept where the last one, read as a signed number, is not below rate x 2^64 - 2^63.
     """
     state = np.full((1,) * max(part.ndim for part in address), seed, np.uint64)
     for part in address:
