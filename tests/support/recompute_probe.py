@@ -55,7 +55,7 @@ def batches(plan: Plan) -> Batches:
 
 @contextmanager
 def counted(module: torch.nn.Module) -> Iterator[dict[str, int]]:
-    """Count forward passes of layers and attentions, and bytes kept of activations, layers' inner ones too."""
+    """Count forward passes of layers and of attentions, and the bytes of activations that are kept."""
     from dsforge.train.attention import CausalAttention
     from dsforge.train.layers import Layer
 

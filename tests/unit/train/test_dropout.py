@@ -20,7 +20,7 @@ def mask(
 
 
 def binomial_bounds(trials: int, chance: float, tail: float) -> tuple[int, int]:
-    """The counts outside of which less than `tail` of a binomial distribution lies, each side, exactly summed."""
+    """The counts beyond which, on each side, less than `tail` of a binomial lies, summed exactly."""
 
     def probability(count: int) -> float:
         ways = math.lgamma(trials + 1) - math.lgamma(count + 1) - math.lgamma(trials - count + 1)
@@ -120,6 +120,16 @@ def test_gradients_pass_through_kept_entries_alone():
     dropped = Dropout.at(0.25, 7, Site.EMBEDDING).hidden(value, SAMPLES, training=True)
     dropped.sum().backward()
     assert torch.equal(value.grad, (dropped != 0) / 0.75)
+
+
+def test_bf16_stays_bf16_and_drops_the_same_entries():
+    dropout = Dropout.at(0.25, 7, Site.EMBEDDING)
+    wide, low = (
+        dropout.hidden(torch.ones(16, 2, 8, dtype=kind), SAMPLES, training=True)
+        for kind in (torch.float32, torch.bfloat16)
+    )
+    assert low.dtype is torch.bfloat16
+    assert torch.equal(low != 0, wide != 0)
 
 
 @pytest.mark.parametrize("key", ["train__dropout", "train__attention_dropout"])
