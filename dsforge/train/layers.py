@@ -59,6 +59,7 @@ def transformer_config(model: Model, tp: int) -> TransformerConfig:
         perform_initialization=True,
         init_method=_leave,
         output_layer_init_method=_leave,
+        # Its dropout asks a generator, whose masks would differ between layouts: see `dropout`.
         hidden_dropout=0.0,
         attention_dropout=0.0,
         normalization="RMSNorm" if model.norm == "rmsnorm" else "LayerNorm",

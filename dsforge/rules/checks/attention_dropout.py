@@ -27,7 +27,7 @@ def _check(facts: Facts) -> Iterator[Found]:
         "attention_dropout needs the probabilities that FlashAttention never writes: "
         f"{format_bytes(entries * entry_bytes)} on each rank for a layer {held}",
         _KEY,
-        "0, as in most pretraining since 2020; or `recompute: selective`, and slower steps",
+        "set it to 0; to repeat a recipe that has it, `recompute` keeps them for fewer layers at a time",
     )
 
 
