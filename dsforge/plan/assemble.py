@@ -65,10 +65,7 @@ def assemble(
             seq_len=recipe.batch.seq_len,
         ),
         train=Train.model_validate(
-            {
-                "steps": resolved.steps,
-                **{key: getattr(recipe.train, key) for key in ("precision", "recompute", "seed")},
-            }
+            {**recipe.train.model_dump(include=set(Train.model_fields)), "steps": resolved.steps}
         ),
         optimizer=Optimizer(**recipe.optimizer.model_dump()),
         data=_data(recipe, shape),

@@ -82,11 +82,14 @@ class Batch(Frozen):
 
 
 class Train(Frozen):
-    """Length, precision and seed of the run."""
+    """Length, precision, recomputation, dropout and seed; `recompute_every`: layers of a recomputed block."""
 
     steps: int
     precision: Literal["fp32", "bf16"]
-    recompute: Literal["none", "full"]
+    recompute: Literal["none", "selective", "full"]
+    recompute_every: int = 1
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
     seed: int
 
 

@@ -71,6 +71,9 @@ CONSEQUENCES: dict[str, Consequence] = {
     "train.eval_every": _E,
     "train.precision": _C,
     "train.recompute": _E,
+    "train.recompute_every": _E,
+    "train.dropout": _C,
+    "train.attention_dropout": _C,
     "train.seed": _C,
     **dict.fromkeys(
         (

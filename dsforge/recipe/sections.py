@@ -135,10 +135,19 @@ class TrainSection(Section):
         default="bf16", description="Precision of weights and math."
     )
     recompute: Literal["none", "selective", "full"] = Field(
-        default="none", description="Activations computed again in the backward pass instead of kept."
+        default="none",
+        description="Activations computed again in the backward pass instead of kept: "
+        "none, those of attention alone, or all of a layer.",
     )
+    recompute_every: Annotated[PositiveCount, Field(le=10_000)] = Field(
+        default=1, description="With recompute: full, layers of a block of which only the input is kept."
+    )
+    dropout: Ratio = Field(
+        default=0.0, description="Share dropped of embeddings and of what attention and MLP add."
+    )
+    attention_dropout: Ratio = Field(default=0.0, description="Share dropped of attention probabilities.")
     seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = Field(
-        default=1234, description="Seed of weights and data order."
+        default=1234, description="Seed of weights, data order and dropout."
     )
 
 

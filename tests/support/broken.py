@@ -86,6 +86,20 @@ BROKEN = (
         "parallel.tp=1",
     ),
     _one("DSF131", "micro: 2", "micro: 4", "global: 32", None),
+    _one("DSF133", "fp32", "fp32, recompute_every: 2", "recompute_every", "train.recompute_every=1"),
+    _one(
+        "DSF133",
+        "fp32",
+        "fp32, recompute: full, recompute_every: 3",
+        "recompute_every",
+        "train.recompute_every=2",
+    ),
+    Broken(
+        "DSF134",
+        (("gpu: cpu", "gpu: a100-sxm-80gb"), ("fp32", "fp32, attention_dropout: 0.1")),
+        "attention_dropout",
+        None,
+    ),
     _one("DSF141", _MODEL, "qwen3-0.6b", "model", None),
     Broken(
         "DSF141",
@@ -191,7 +205,6 @@ NOT_HONOURED = {
     "offload.parameters": "nvme",
     "offload.path": "/nvme",
     "train.precision": "fp16",
-    "train.recompute": "selective",
     "train.eval_every": "10",
     "data.valid": "[[1.0, data/valid]]",
     "launch.launcher": "kubernetes",
