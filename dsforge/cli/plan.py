@@ -20,7 +20,7 @@ from dsforge.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dsforge.plan.types import Plan
+    from dsforge.plan.types import Plan, Train
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -68,12 +68,12 @@ def _print(made: Plan) -> None:
     output.line(
         f"  layout   TP {layout.tp} x PP {layout.pp} x DP {layout.dp} = {layout.world_size} ranks on {where}"
     )
-    zero = f"ZeRO-{layout.zero}, {made.train.precision}, recompute {made.train.recompute}"
-    output.line(f"  memory   {zero}")
+    output.line(f"  memory   ZeRO-{layout.zero}, {made.train.precision}, recompute {_recompute(made.train)}")
     triple = f"micro {batch.micro} x {batch.accumulation_steps} accumulation x DP {layout.dp}"
     output.line(f"  batch    global {batch.global_size} = {triple}, {batch.seq_len} tokens a sample")
     tokens = made.train.steps * batch.global_size * batch.seq_len
     output.line(f"  length   {made.train.steps} steps, {format_count(tokens)} tokens")
+    output.line(f"  dropout  {made.train.dropout:g}, of attention {made.train.attention_dropout:g}")
     output.line(f"  data     {_data(made)}")
     nominal = made.nominal
     output.line(
@@ -107,6 +107,11 @@ def _print(made: Plan) -> None:
         output.table(
             "Decided here", ("key", "value", "why"), [(d.key, str(d.value), d.why) for d in made.decisions]
         )
+
+
+def _recompute(train: Train) -> str:
+    several = f", blocks of {train.recompute_every} layers" if train.recompute_every > 1 else ""
+    return f"{train.recompute}{several}"
 
 
 def _data(made: Plan) -> str:

@@ -10,7 +10,7 @@ import typer
 from dsforge.base.exits import ExitCode
 from dsforge.base.text import first_line
 from dsforge.base.units import format_bytes, format_count, format_seconds
-from dsforge.cli import output
+from dsforge.cli import complete, output
 from dsforge.cli.options import JsonOption, RunsOption, runs_root
 from dsforge.cli.panels import PanelGroup
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Runs: list, show, logs, stop.", cls=PanelGroup)
 
-_RUN_HELP = "A run's id, the beginning of one, or `latest`."
 _ERROR_LINES = 20
 _RUN_HELP = "A run's id, the beginning of one, or `latest`."
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP)]
-LatestRunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=_RUN_HELP)]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=complete.runs)]
+LatestRunArgument = Annotated[
+    str, typer.Argument(metavar="[RUN]", help=_RUN_HELP, autocompletion=complete.runs)
+]
 
 
 @app.command("list")

@@ -12,18 +12,19 @@ import torch
 from dsforge.plan.types import Plan
 from dsforge.train.reader import IndexedCorpus, batch_ids
 
-Batch = tuple[torch.Tensor, torch.Tensor]
+Batch = tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(tokens [micro, seq_len], ids of their samples [micro]), labels [micro, seq_len]."""
 Batches = Iterator[Batch]
 
 
 def micro_batches(corpus: IndexedCorpus, plan: Plan, replica: int, first_step: int) -> Batches:
-    """Yield (tokens, labels), each [micro, seq_len], from `first_step` (counted from 0) to the last."""
+    """Yield a replica's micro-batches from `first_step` (counted from 0) to the last."""
     batch = plan.batch
     for step in range(first_step, plan.train.steps):
         for micro in range(batch.accumulation_steps):
             ids = batch_ids(batch, plan.layout.dp, replica, step, micro)
             samples = torch.from_numpy(np.stack([corpus.sample(sample_id) for sample_id in ids]))
-            yield samples[:, :-1].contiguous(), samples[:, 1:].contiguous()
+            yield (samples[:, :-1].contiguous(), torch.tensor(ids)), samples[:, 1:].contiguous()
 
 
 def no_batches() -> Batches:
@@ -55,5 +56,6 @@ def read_ahead(batches: Batches, depth: int) -> Batches:
 
 def to_device(batches: Batches, device: torch.device) -> Batches:
     """Yield the batches on a device."""
-    for tokens, labels in batches:
-        yield tokens.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+    for inputs, labels in batches:
+        tokens, ids = (part.to(device, non_blocking=True) for part in inputs)
+        yield (tokens, ids), labels.to(device, non_blocking=True)

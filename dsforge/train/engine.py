@@ -121,8 +121,8 @@ class Engine:
         count = self.plan.batch.accumulation_steps
         total = torch.zeros((), device=self.deepspeed.device)
         for _ in range(count):
-            tokens, labels = next(batches)
-            loss = self.deepspeed(tokens, labels)
+            inputs, labels = next(batches)
+            loss = self.deepspeed(inputs, labels)
             total += loss.detach()
             self.deepspeed.backward(loss)
             self.deepspeed.step()

@@ -47,7 +47,7 @@ def train(context: RankContext) -> ExitCode:
     recorder.event("joined", f"{len(seats)} ranks joined", hosts=sorted({seat.host for seat in seats}))
 
     engine = build(context, groups, device)
-    parts = fused.found(device) | {"optimizer": engine.optimizer_name}
+    parts = fused.found(device, plan.train.attention_dropout) | {"optimizer": engine.optimizer_name}
     recorder.event("built", "model and optimizer are ready", fused=parts)
 
     data = facts_of(context, corpus)
