@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dsforge import __version__
 from dsforge.base.errors import Finding
 from dsforge.catalog.tables import Hardware
@@ -14,6 +16,7 @@ from dsforge.plan.types import (
     Batch,
     Checkpoint,
     Data,
+    DataSet,
     Launch,
     Layout,
     Model,
@@ -62,6 +65,8 @@ def assemble(
         train=Train.model_validate(
             {
                 "steps": resolved.steps,
+                "eval_every": recipe.train.eval_every,
+                "eval_samples": resolved.eval_samples,
                 **{key: getattr(recipe.train, key) for key in ("precision", "recompute", "seed")},
             }
         ),
@@ -69,6 +74,7 @@ def assemble(
         data=_data(recipe, shape),
         checkpoint=Checkpoint(**recipe.checkpoint.model_dump()),
         launch=_launch(recipe, hardware, resolved),
+        sinks=tuple(name for name, wanted in recipe.monitor if wanted),
         hostfile=recipe.cluster.hostfile,
         nominal=_nominal(recipe, shape),
         decisions=tuple(resolved.decisions),
@@ -141,14 +147,23 @@ def _layout(recipe: Recipe, shape: Shape, resolved: Resolved) -> Layout:
 def _data(recipe: Recipe, shape: Shape) -> Data:
     if recipe.data is None:
         return Data(
-            prefix=None, builtin_vocab=min(shape.vocab, BUILTIN_VOCAB_LIMIT), tokenizer=None, workers=2
+            train=(),
+            valid=(),
+            builtin_vocab=min(shape.vocab, BUILTIN_VOCAB_LIMIT),
+            tokenizer=None,
+            workers=2,
         )
     return Data(
-        prefix=recipe.data.train[0][1],
+        train=_blend(recipe.data.train),
+        valid=_blend(recipe.data.valid or ()),
         builtin_vocab=None,
         tokenizer=recipe.data.tokenizer,
         workers=recipe.data.workers,
     )
+
+
+def _blend(sets: Iterable[tuple[float, str]]) -> tuple[DataSet, ...]:
+    return tuple(DataSet(weight=weight, prefix=prefix) for weight, prefix in sets)
 
 
 def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved) -> Launch:
