@@ -111,14 +111,14 @@ class Optimizer(Frozen):
 
 
 class DataSet(Frozen):
-    """One indexed data set of a blend: prefix relative to the recipe's folder, weight relative to the others."""
+    """One indexed data set of a blend: prefix from the recipe's folder, weight relative to the others'."""
 
     weight: float
     prefix: str
 
 
 class Data(Frozen):
-    """The blends that are trained on and validated on; none means the built-in corpus and its held-out part."""
+    """The blends trained on and validated on; where `builtin_vocab` is set, parts of the built-in corpus."""
 
     train: tuple[DataSet, ...]
     valid: tuple[DataSet, ...]

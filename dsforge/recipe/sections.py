@@ -195,8 +195,12 @@ Blend = Annotated[
 class DataSection(Section):
     """What is trained on; a recipe without this section uses the built-in corpus."""
 
-    train: Blend = Field(description="A prefix of a .bin/.idx pair, or [weight, prefix] of each of several; weights are relative.")
-    valid: Blend | None = Field(default=None, description="Validation sets, as train; needs train.eval_every.")
+    train: Blend = Field(
+        description="A prefix of a .bin/.idx pair, or [weight, prefix] of several; only ratios of weights count."
+    )
+    valid: Blend | None = Field(
+        default=None, description="Validation sets, as train; needs train.eval_every."
+    )
     tokenizer: PathText | None = Field(default=None, description="The tokenizer.json the data was made with.")
     workers: Annotated[Count, Field(le=1024)] = Field(default=2, description="Loader workers a rank.")
 

@@ -114,7 +114,10 @@ BROKEN = (
         "DSF117",
         (
             ("steps: 30", "steps: 30, eval_every: 10"),
-            ("warmup_steps: 3}", "warmup_steps: 3}\ndata: {train: [[1, a], [1, b]], valid: [[1, b], [1, c]]}"),
+            (
+                "warmup_steps: 3}",
+                "warmup_steps: 3}\ndata: {train: [[1, a], [1, b]], valid: [[1, b], [1, c]]}",
+            ),
         ),
         "[1, b], [1, c]",
         None,

@@ -13,7 +13,6 @@ from tests.support.broken import BROKEN, NOT_HONOURED, Broken
 from tests.support.recipes import SHIPPED, SMALL, findings_of, write
 
 
-
 def of(code: str, found: list[Finding]) -> list[Finding]:
     return [finding for finding in found if finding.code == code]
 
