@@ -196,7 +196,7 @@ class DataSection(Section):
     """What is trained on; a recipe without this section uses the built-in corpus."""
 
     train: Blend = Field(
-        description="A prefix of a .bin/.idx pair, or [weight, prefix] of several; only ratios of weights count."
+        description="A prefix of a .bin/.idx pair, or [weight, prefix] of several, weights relative."
     )
     valid: Blend | None = Field(
         default=None, description="Validation sets, as train; needs train.eval_every."

@@ -36,7 +36,7 @@ def pattern(counts: Sequence[int]) -> array[int]:
     early nor too late is a window; the window that closes first is served first.
     """
     total = sum(counts)
-    slack = max(1, 2 * len(counts) - 2)
+    slack = max(1, 2 * sum(count > 0 for count in counts) - 2)
     waiting = [_window(d, 1, count, total, slack) for d, count in enumerate(counts) if count]
     heapq.heapify(waiting)
     ready: list[tuple[int, int, int]] = []
