@@ -62,8 +62,8 @@ def _window(d: int, turn: int, count: int, total: int, slack: int) -> tuple[int,
 class Blend:
     """An endless sequence of data sets in the ratio of their weights, any place of it at once.
 
-    At every prefix a set is within one sample of its weight where the pattern is exact, within two up to
-    2^30 samples elsewhere, and within one more for each further factor of 2^18 / D.
+    At every prefix a set is within one sample of its weight where the pattern is exact. Elsewhere each level
+    of patterns adds its own place and the place that it was dealt: three samples up to 2^36 / D places.
     """
 
     def __init__(self, weights: Sequence[float | Fraction]) -> None:
