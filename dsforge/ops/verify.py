@@ -222,7 +222,8 @@ def _judge(
             abs(loss - reference.validation_losses[at]) for at, loss in outcome.validation_losses.items()
         ]
         validation = max(apart, default=None)
-        why = f"largest loss difference {difference:.2e}, tolerance {tolerance:.0e}"
+        judged = "" if validation is None else f", of a validation {validation:.2e}"
+        why = f"largest loss difference {difference:.2e}{judged}, tolerance {tolerance:.0e}"
     layout = plan.layout
     return VerifyResult(
         passed=difference is not None and max(difference, validation or 0.0) <= tolerance,

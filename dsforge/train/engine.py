@@ -136,9 +136,7 @@ class Engine:
         return sum(losses(batches) for _ in range(count)) / count
 
     def _pipeline_losses(self, batches: Batches) -> float:
-        loss = float(self.deepspeed.eval_batch(batches).item())
-        self.deepspeed.train()
-        return loss
+        return float(self.deepspeed.eval_batch(batches).item())
 
     @torch.no_grad()
     def _module_losses(self, batches: Batches) -> float:
