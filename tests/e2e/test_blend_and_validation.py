@@ -45,12 +45,14 @@ PATIENCE_SECONDS = 120.0
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sets that the recipe names; b is so small that a run goes through it often."""
+    """A folder with the sets that the recipe names; b is so small that a run goes through it more than twice."""
     root = tmp_path_factory.mktemp("blend")
     json_folder, email_folder = Path(json.__file__).parent, Path(email.__file__).parent
     prepare([json_folder / "decoder.py"], root / "sets" / "a", vocab=300)
     tokenizer = root / "sets" / "a.tokenizer.json"
-    prepare([Path(html.__file__)], root / "sets" / "b", tokenizer=tokenizer)
+    (root / "b.txt").write_text(Path(html.__file__).read_text()[:1200])
+    small = prepare([root / "b.txt"], root / "sets" / "b", tokenizer=tokenizer)
+    assert small.tokens / 16 < 144 / 2  # 0.3 of 120 steps of 4 samples
     prepare([json_folder / "encoder.py"], root / "sets" / "c", tokenizer=tokenizer)
     prepare([email_folder / "utils.py"], root / "sets" / "d", tokenizer=tokenizer)
     return root

@@ -52,6 +52,7 @@ def recipes(draw: st.DrawFn) -> LoadedRecipe:
             "precision": draw(st.sampled_from(["fp32", "bf16"])),
             "recompute": draw(st.sampled_from(["none", "full"])),
             "steps": draw(st.integers(5, 1000)),
+            "eval_every": draw(st.sampled_from([0, 3, 500])),
         },
         "optimizer": {"warmup_steps": draw(st.integers(0, 4)), "min_lr": draw(st.sampled_from([0.0, 1e-5]))},
     }
@@ -85,6 +86,9 @@ def test_the_shrunken_recipe_is_legal_and_small(recipe: LoadedRecipe, max_ranks:
     assert (plan.model.kv_heads < plan.model.heads) == (before.model.kv_heads < before.model.heads)
     assert (layout.schedule, layout.zero) == (before.layout.schedule, before.layout.zero)
     assert (plan.train.precision, plan.train.recompute) == (before.train.precision, before.train.recompute)
+    assert bool(plan.train.eval_every) == bool(before.train.eval_every)
+    assert plan.train.eval_every <= 10
+    assert plan.train.eval_samples <= 2 * plan.batch.global_size
     assert plan.optimizer.grad_clip == before.optimizer.grad_clip
     for degree in ("tp", "pp", "dp"):
         kept = getattr(layout, degree) == getattr(before.layout, degree)
