@@ -123,7 +123,7 @@ def _blend(sets: Sequence[DataSet]) -> str:
     if len(sets) == 1:
         return output.one_line(sets[0].prefix)
     total = sum(one.weight for one in sets)
-    return ", ".join(f"{one.weight / total:.4%} {output.one_line(one.prefix)}" for one in sets)
+    return ", ".join(f"{100 * one.weight / total:.4g} % {output.one_line(one.prefix)}" for one in sets)
 
 
 def _data(made: Plan) -> str:

@@ -45,7 +45,7 @@ PATIENCE_SECONDS = 120.0
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sets that the recipe names; b is so small that a run goes through it more than twice."""
+    """A folder with the sets that the recipe names; a run goes through the small b more than twice."""
     root = tmp_path_factory.mktemp("blend")
     json_folder, email_folder = Path(json.__file__).parent, Path(email.__file__).parent
     prepare([json_folder / "decoder.py"], root / "sets" / "a", vocab=300)
