@@ -24,7 +24,7 @@ from dsforge.launch.stop import Stopper
 from dsforge.launch.types import Command, LaunchRequest, OnEvent, ProgressEvent
 from dsforge.launch.way_on import find_way_on
 from dsforge.records.run_dir import RunDir
-from dsforge.records.streams import Event, ExitRecord, MetricsLine, WorldReport
+from dsforge.records.streams import EvalLine, Event, ExitRecord, MetricsLine, WorldReport
 
 _REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _TICK_SECONDS = 0.2
@@ -239,6 +239,9 @@ class Attempt:
                 self._emit("rank_ended", f"rank {item.rank}: {words}", rank=item.rank)
             case MetricsLine():
                 self._emit("step", f"step {item.step}: loss {item.loss:.4f}", metrics=item)
+            case EvalLine():
+                told = f"validation after step {item.step}: loss {item.loss:.4f} over {item.samples} samples"
+                self._emit("validated", told)
             case Event():
                 self._emit("event", item.message, event=item)
 

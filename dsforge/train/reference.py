@@ -1,6 +1,6 @@
 """The yardstick: the same training in plain PyTorch on one process, without any engine.
 
-Written apart from the trainers on purpose: of them it shares the reader of the data alone, so that a mistake
+Written apart from the trainers on purpose: of them it shares the samples alone, so that a mistake
 in their layers, cutting, initialisation, clipping or schedule cannot hide here too. Parameters have the
 global names of the trainers. `linear_qkv` holds, for each group of key-value heads in turn, the group's
 query heads, then its key head, then its value head; `linear_fc1` of a SwiGLU model holds all gate rows, then
@@ -28,7 +28,7 @@ from torch.nn import functional
 from dsforge.base.errors import DsforgeError
 from dsforge.plan.types import Model, Optimizer, Plan, Train
 from dsforge.records import environment
-from dsforge.train.reader import IndexedCorpus
+from dsforge.train.samples import Samples, find_sources, training_samples, validation_samples
 
 Weights = dict[str, torch.Tensor]
 
@@ -41,6 +41,8 @@ class Outcome:
     grad_norms: tuple[float, ...]
     clipped_steps: int
     weights: Weights
+    validation_losses: dict[int, float]
+    """By the number of steps done."""
 
 
 def shapes(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -220,8 +222,21 @@ def rate(optimizer: Optimizer, step: int, steps: int) -> float:
     return optimizer.min_lr + (optimizer.lr - optimizer.min_lr) * share[optimizer.lr_schedule]
 
 
-def train(plan: Plan, corpus: IndexedCorpus) -> Outcome:
-    """Train the plan's model on one process; bf16 keeps fp32 master weights and AdamW states."""
+def validate(plan: Plan, weights: Weights, valid: Samples) -> float:
+    """Return the mean token loss over the plan's validation samples."""
+    total = 0.0
+    for i in range(plan.train.eval_samples):
+        sample = torch.from_numpy(valid.sample(i))
+        scores = logits(plan.model, weights, sample[None, :-1]).float()
+        total += functional.cross_entropy(scores[0], sample[1:]).item()
+    return total / plan.train.eval_samples
+
+
+def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
+    """Train the plan's model on one process; bf16 keeps fp32 master weights and AdamW states.
+
+    With `valid` it is validated as often as the plan says.
+    """
     model, options, batch = plan.model, plan.optimizer, plan.batch
     low = torch.bfloat16 if plan.train.precision == "bf16" else torch.float32
     first = {name: weight.to(low).float() for name, weight in first_weights(model, plan.train.seed).items()}
@@ -232,6 +247,7 @@ def train(plan: Plan, corpus: IndexedCorpus) -> Outcome:
     ]
     adam = torch.optim.AdamW(groups, lr=options.lr, betas=options.betas, eps=options.eps)
     losses, norms, clipped = [], [], 0
+    validation: dict[int, float] = {}
     for step in range(plan.train.steps):
         total = 0.0
         sums = {name: torch.zeros_like(weight) for name, weight in master.items()}
@@ -259,27 +275,29 @@ def train(plan: Plan, corpus: IndexedCorpus) -> Outcome:
         adam.step()
         losses.append(total)
         norms.append(length)
+        done = step + 1
+        if valid is not None and (done % plan.train.eval_every == 0 or done == plan.train.steps):
+            with torch.no_grad():
+                validation[done] = validate(plan, {name: w.to(low) for name, w in master.items()}, valid)
     final = {name: weight.detach().to(low) for name, weight in master.items()}
-    return Outcome(tuple(losses), tuple(norms), clipped, final)
-
-
-def corpus_prefix(plan: Plan) -> Path:
-    """Return where the plan's data lies, from the same variables that the ranks are given."""
-    if plan.data.prefix is None:
-        return Path(os.environ[environment.CORPUS])
-    return Path(os.environ[environment.ROOT]) / plan.data.prefix
+    return Outcome(tuple(losses), tuple(norms), clipped, final, validation)
 
 
 def main() -> int:
-    """Train a plan and write losses.json and params.safetensors into a folder."""
+    """Train a plan and write losses.json and params.safetensors into a folder.
+
+    The data are found by the same variables that the ranks are given.
+    """
     parser = argparse.ArgumentParser(prog="python -m dsforge.train.reference")
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     choice = parser.parse_args()
     plan = Plan.model_validate_json(choice.plan.read_text("utf-8"))
     try:
-        corpus = IndexedCorpus(corpus_prefix(plan), plan.batch.seq_len, plan.train.seed, plan.model.vocab)
-        outcome = train(plan, corpus)
+        root, builtin = (Path(os.environ.get(name, "")) for name in (environment.ROOT, environment.CORPUS))
+        sources = find_sources(plan, root, builtin)
+        valid = validation_samples(plan, sources) if plan.train.eval_every else None
+        outcome = train(plan, training_samples(plan, sources), valid)
     except DsforgeError as error:
         sys.stderr.write(f"error[{error.code}]: {error.message} ({error.place})\n")
         return error.exit_code
@@ -288,6 +306,7 @@ def main() -> int:
         "losses": outcome.losses,
         "grad_norms": outcome.grad_norms,
         "clipped_steps": outcome.clipped_steps,
+        "validation_losses": outcome.validation_losses,
     }
     (choice.out / "losses.json").write_text(json.dumps(figures) + "\n", "utf-8")
     save_file(outcome.weights, choice.out / "params.safetensors")

@@ -26,7 +26,7 @@ parallel: {{tp: {tp}, pp: {pp}, dp: {dp}, zero: {zero}}}
 batch: {{global: 16, micro: 2, seq_len: 64}}
 train:
   {{steps: 20, precision: {precision}, recompute: {recompute}, recompute_every: {recompute_every},
-   dropout: {dropout}, attention_dropout: {dropout}}}
+   dropout: {dropout}, attention_dropout: {dropout}, eval_every: 8}}
 optimizer: {{lr: 2.0e-3, warmup_steps: 2, grad_clip: 0.3}}
 """
 
@@ -71,6 +71,10 @@ def assert_same(code: int, result: dict[str, Any], **layout: Any) -> None:
     assert len(result["losses"]) == len(result["reference_losses"]) == STEPS
     largest = max(abs(a - b) for a, b in zip(result["losses"], result["reference_losses"], strict=True))
     assert largest == result["max_abs_loss_diff"]
+    assert result["max_abs_validation_diff"] <= FP32_TOLERANCE
+    assert (
+        list(result["validation_losses"]) == list(result["reference_validation_losses"]) == ["8", "16", "20"]
+    )
     assert result["losses"][0] - result["losses"][-1] >= 1.0
     assert result["clipped_steps"] >= 0.8 * STEPS
     # Nothing of a parameter is lost between ranks: a shard put in a wrong place is off by about 0.02.
