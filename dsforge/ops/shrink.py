@@ -128,7 +128,12 @@ def shrink(
             "partition": recipe.parallel.partition if shape["layers"] % pp == 0 else "parameters",
         },
         "batch": {"global": size, "micro": micro, "seq_len": seq_len},
-        "train": {**plan.train.model_dump(), "steps": steps, "recompute_every": block, **validation},
+        "train": {
+            **plan.train.model_dump(exclude={"eval_samples"}),
+            "steps": steps,
+            "recompute_every": block,
+            **validation,
+        },
         "optimizer": {**recipe.optimizer.model_dump(), "lr": rate, "warmup_steps": warmup, "min_lr": 0.0},
         "launch": {
             **recipe.launch.model_dump(
