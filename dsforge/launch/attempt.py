@@ -15,7 +15,7 @@ from dsforge.base.text import without_escapes
 from dsforge.launch.cause import Cause, Evidence, find_cause
 from dsforge.launch.follow import SUPERVISOR, Follower, Item
 from dsforge.launch.guard import guarded
-from dsforge.launch.launchers import LAUNCHERS, Runner
+from dsforge.launch.launchers import Runner, launcher_of
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.stop import Stopper
 from dsforge.launch.types import Command, LaunchRequest, OnEvent, ProgressEvent
@@ -63,7 +63,7 @@ class Attempt:
         environ = {**self._request.environ, **command.environ}
         # The guard comes before what it guards and leaves after it.
         with lease.hold(self._directory.lease), guarded(environ, self._directory.path) as guard_pid:
-            start = LAUNCHERS[self._plan.launch.launcher]
+            start = launcher_of(self._plan)
             runner = start(command, environ, self._directory.launcher_log)
             stopper = Stopper(self._run_id, runner, guard_pid, lambda: self._signals.count > 1)
             try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from dsforge import __version__
 from dsforge.base.errors import Finding
 from dsforge.catalog.tables import Hardware
@@ -10,6 +12,7 @@ from dsforge.layout.shape import Shape, padded_vocab
 from dsforge.layout.stages import stage_components
 from dsforge.plan.auto import Resolved
 from dsforge.plan.environment import derive_environment
+from dsforge.plan.launcher import choose_launcher
 from dsforge.plan.types import (
     Batch,
     Checkpoint,
@@ -21,10 +24,12 @@ from dsforge.plan.types import (
     Optimizer,
     Parameters,
     Plan,
+    Slurm,
     Stage,
     Train,
 )
 from dsforge.recipe.model import Recipe
+from dsforge.recipe.sections import SlurmSection
 
 BUILTIN_VOCAB_LIMIT = 4096
 """Largest tokenizer trained on the built-in corpus: a few megabytes of text fill no more."""
@@ -156,14 +161,26 @@ def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved) -> Launch:
     derived = derive_environment(recipe, hardware)
     for name, (value, why) in derived.items():
         resolved.decide(f"launch.env.{name}", value, why)
+    launcher, reason = choose_launcher(recipe)
+    if reason is not None:
+        resolved.decide("launch.launcher", launcher, reason)
     return Launch(
-        launcher="local",
+        launcher=launcher,
+        slurm=_slurm(launch.slurm) if launcher == "slurm" else None,
         env={**{name: value for name, (value, _) in derived.items()}, **launch.env},
         env_from=launch.env_from,
         restarts=launch.restarts,
         watchdog_seconds=launch.watchdog,
         rendezvous_timeout_seconds=launch.rendezvous_timeout,
         collective_timeout_seconds=launch.collective_timeout,
+    )
+
+
+def _slurm(section: SlurmSection) -> Slurm:
+    return Slurm(
+        time_seconds=ceil(section.time),
+        notice_seconds=ceil(section.notice),
+        **section.model_dump(exclude={"time", "notice"}),
     )
 
 

@@ -122,10 +122,28 @@ class Checkpoint(Frozen):
     resume: str
 
 
-class Launch(Frozen):
-    """How the ranks are started and watched; times in seconds."""
+class Slurm(Frozen):
+    """What the Slurm job asks for besides nodes, ranks and GPUs; times in seconds, 0 where there is none."""
 
-    launcher: Literal["local"]
+    partition: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None
+    time_seconds: int
+    notice_seconds: int
+    requeue: bool
+    cpus_per_task: int | None
+    extra: tuple[str, ...]
+
+
+class Launch(Frozen):
+    """How the ranks are started and watched; times in seconds.
+
+    `launcher` is None where there are several nodes and nothing says how ranks are started on them.
+    """
+
+    launcher: Literal["local", "pdsh", "slurm"] | None
+    slurm: Slurm | None = None
     env: dict[str, str]
     env_from: tuple[str, ...]
     restarts: int

@@ -98,6 +98,9 @@ CONSEQUENCES: dict[str, Consequence] = {
     **dict.fromkeys(
         (
             "launch.launcher",
+            *("launch.slurm.partition", "launch.slurm.account", "launch.slurm.qos"),
+            *("launch.slurm.constraint", "launch.slurm.time", "launch.slurm.notice"),
+            *("launch.slurm.requeue", "launch.slurm.cpus_per_task", "launch.slurm.extra"),
             "launch.env",
             "launch.env_from",
             "launch.restarts",

@@ -131,6 +131,16 @@ def test_installed_it_writes_checks_plans_and_renders(run: Run, installed: Path,
     assert run("dsforge", "--version").stdout == f"dsforge {__version__}\n"
 
 
+def test_installed_it_renders_the_shipped_recipes_as_here(run: Run, installed: Path, tmp_path: Path):
+    shipped = installed.parent.glob("lib/python*/site-packages/dsforge/_shared/recipes/*.yaml")
+    for recipe in shipped:
+        done = run("dsforge", "render", str(recipe), "-o", recipe.stem)
+        assert done.returncode == 0, done.stderr
+    golden = ROOT / "tests" / "golden"
+    assert _files(tmp_path) == _files(golden)
+    assert all((tmp_path / name).read_bytes() == (golden / name).read_bytes() for name in _files(golden))
+
+
 @pytest.mark.e2e
 def test_installed_it_launches_the_smoke_recipe(run: Run, installed: Path, tmp_path: Path):
     (recipe,) = installed.parent.glob("lib/python*/site-packages/dsforge/_shared/recipes/smoke.yaml")

@@ -120,6 +120,55 @@ BROKEN = (
         None,
     ),
     Broken(
+        "DSF155",
+        (
+            ("nodes: 1, gpus_per_node: 8", "nodes: 2, gpus_per_node: 4"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {launcher: local}"),
+        ),
+        "launcher: local",
+        "launch.launcher=slurm",
+    ),
+    Broken(
+        "DSF155",
+        (
+            ("nodes: 1, gpus_per_node: 8, gpu: cpu", "nodes: 2, gpus_per_node: 4, gpu: cpu, hostfile: h"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {launcher: local}"),
+        ),
+        "launcher: local",
+        "launch.launcher=pdsh",
+    ),
+    _one(
+        "DSF155",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {launcher: pdsh}",
+        "launcher: pdsh",
+        "launch.launcher=slurm",
+    ),
+    Broken(
+        "DSF155",
+        (
+            ("gpu: cpu", "gpu: cpu, hostfile: h"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {launcher: slurm}"),
+        ),
+        "hostfile",
+        "cluster.hostfile=null",
+    ),
+    _one(
+        "DSF156",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {slurm: {partition: a}}",
+        "partition",
+        "launch.launcher=slurm",
+    ),
+    _one(
+        "DSF156",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {launcher: slurm, slurm: {time: 5m}}",
+        "time: 5m",
+        None,
+    ),
+    _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {SLURM_X: a}}", "SLURM_X", None),
+    Broken(
         "DSF160",
         (
             (_MODEL, "13B"),
@@ -145,7 +194,7 @@ NOT_HONOURED = {
     "train.recompute": "selective",
     "train.eval_every": "10",
     "data.valid": "[[1.0, data/valid]]",
-    "launch.launcher": "slurm",
+    "launch.launcher": "kubernetes",
     "monitor.tensorboard": "true",
     "monitor.wandb": "true",
     "monitor.prometheus": "true",

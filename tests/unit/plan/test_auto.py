@@ -29,6 +29,7 @@ def test_what_is_written_is_not_decided():
         "batch.accumulation_steps",
         "launch.env.DS_ACCELERATOR",
         "launch.env.OMP_NUM_THREADS",
+        "launch.launcher",
     }
 
 
