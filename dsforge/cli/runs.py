@@ -93,6 +93,10 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
         pace = f"{format_count(metrics.median_tokens_per_second)} tokens/s"
         peak = format_bytes(metrics.peak_memory_bytes)
         output.line(f"            {pace}, {metrics.median_step_seconds:.3g} s a step, {peak} at the peak")
+    if (judged := found.validation) is not None:
+        last = f"loss {judged.last_loss:.4f} after step {judged.last_step}"
+        best = f"best {judged.best_loss:.4f} after step {judged.best_step}"
+        output.line(f"  validated {last}, {best}, over {judged.samples} samples")
     if summary.state == "failed" and found.attempts:
         _show_failure(summary, logs.read_logs(run_dir))
 

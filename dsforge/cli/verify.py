@@ -62,6 +62,8 @@ def verify(
         layout = " ".join(f"{key}={value}" for key, value in result.layout.items())
         output.line(f"layout {layout}")
         output.line(f"clipped {result.clipped_steps} of {result.steps} steps")
+        if result.max_abs_validation_diff is not None:
+            output.line(f"largest validation loss difference {result.max_abs_validation_diff:.2e}")
         if result.max_abs_param_diff is not None:
             output.line(f"largest parameter difference {result.max_abs_param_diff:.2e}")
         output.line(f"{'same' if result.passed else 'NOT the same'}: {result.why}")

@@ -20,7 +20,7 @@ from dsforge.launch.signals import StopSignals
 from dsforge.launch.stop import Stopper
 from dsforge.launch.types import Command, LaunchRequest, OnEvent, ProgressEvent
 from dsforge.records.run_dir import AttemptDir
-from dsforge.records.streams import Event, ExitRecord, MetricsLine, WorldReport
+from dsforge.records.streams import EvalLine, Event, ExitRecord, MetricsLine, WorldReport
 
 _TICK_SECONDS = 0.2
 _DRAIN_SECONDS = 1.5
@@ -155,6 +155,9 @@ class Attempt:
                 self._emit("rank_ended", f"rank {item.rank}: {words}", rank=item.rank)
             case MetricsLine():
                 self._emit("step", f"step {item.step}: loss {item.loss:.4f}", metrics=item)
+            case EvalLine():
+                told = f"validation after step {item.step}: loss {item.loss:.4f} over {item.samples} samples"
+                self._emit("validated", told)
             case Event():
                 self._emit("event", item.message, event=item)
 

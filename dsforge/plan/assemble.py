@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import ceil
 
 from dsforge import __version__
@@ -17,6 +18,7 @@ from dsforge.plan.types import (
     Batch,
     Checkpoint,
     Data,
+    DataSet,
     Launch,
     Layout,
     Model,
@@ -66,14 +68,16 @@ def assemble(
         ),
         train=Train.model_validate(
             {
+                **recipe.train.model_dump(include=set(Train.model_fields)),
                 "steps": resolved.steps,
-                **{key: getattr(recipe.train, key) for key in ("precision", "recompute", "seed")},
+                "eval_samples": resolved.eval_samples,
             }
         ),
         optimizer=Optimizer(**recipe.optimizer.model_dump()),
         data=_data(recipe, shape),
         checkpoint=Checkpoint(**recipe.checkpoint.model_dump()),
         launch=_launch(recipe, hardware, resolved),
+        sinks=tuple(name for name, wanted in recipe.monitor if wanted),
         hostfile=recipe.cluster.hostfile,
         nominal=_nominal(recipe, shape),
         decisions=tuple(resolved.decisions),
@@ -146,14 +150,23 @@ def _layout(recipe: Recipe, shape: Shape, resolved: Resolved) -> Layout:
 def _data(recipe: Recipe, shape: Shape) -> Data:
     if recipe.data is None:
         return Data(
-            prefix=None, builtin_vocab=min(shape.vocab, BUILTIN_VOCAB_LIMIT), tokenizer=None, workers=2
+            train=(),
+            valid=(),
+            builtin_vocab=min(shape.vocab, BUILTIN_VOCAB_LIMIT),
+            tokenizer=None,
+            workers=2,
         )
     return Data(
-        prefix=recipe.data.train[0][1],
+        train=_blend(recipe.data.train),
+        valid=_blend(recipe.data.valid or ()),
         builtin_vocab=None,
         tokenizer=recipe.data.tokenizer,
         workers=recipe.data.workers,
     )
+
+
+def _blend(sets: Iterable[tuple[float, str]]) -> tuple[DataSet, ...]:
+    return tuple(DataSet(weight=weight, prefix=prefix) for weight, prefix in sets)
 
 
 def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved) -> Launch:

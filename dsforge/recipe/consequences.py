@@ -69,8 +69,12 @@ CONSEQUENCES: dict[str, Consequence] = {
     "train.steps": _C,
     "train.tokens": _C,
     "train.eval_every": _E,
+    "train.eval_samples": _C,  # as data.valid
     "train.precision": _C,
     "train.recompute": _E,
+    "train.recompute_every": _E,
+    "train.dropout": _C,
+    "train.attention_dropout": _C,
     "train.seed": _C,
     **dict.fromkeys(
         (

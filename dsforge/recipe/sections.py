@@ -130,15 +130,31 @@ class TrainSection(Section):
     tokens: Tokens | None = Field(
         default=None, description="Tokens to train on, instead of steps; rounded up to whole steps."
     )
-    eval_every: StepsOrNone = Field(default=0, description="Steps between validations; 0: none.")
+    eval_every: StepsOrNone = Field(
+        default=0, description="Steps between validations, which also follow the last step; 0: none."
+    )
+    eval_samples: Samples | None = Field(
+        default=None,
+        description="Samples of a validation, whole global batches, the same every time; "
+        "default: 256 in whole batches.",
+    )
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         default="bf16", description="Precision of weights and math."
     )
     recompute: Literal["none", "selective", "full"] = Field(
-        default="none", description="Activations computed again in the backward pass instead of kept."
+        default="none",
+        description="Activations computed again in the backward pass instead of kept: "
+        "none, those of attention alone, or all of a layer.",
     )
+    recompute_every: Annotated[PositiveCount, Field(le=10_000)] = Field(
+        default=1, description="With recompute: full, layers of a block of which only the input is kept."
+    )
+    dropout: Ratio = Field(
+        default=0.0, description="Share dropped of embeddings and of what attention and MLP add."
+    )
+    attention_dropout: Ratio = Field(default=0.0, description="Share dropped of attention probabilities.")
     seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = Field(
-        default=1234, description="Seed of weights and data order."
+        default=1234, description="Seed of weights, data order and dropout."
     )
 
 
@@ -189,8 +205,12 @@ Blend = Annotated[
 class DataSection(Section):
     """What is trained on; a recipe without this section uses the built-in corpus."""
 
-    train: Blend = Field(description="A prefix of a .bin/.idx pair, or [weight, prefix] of each of several.")
-    valid: Blend | None = Field(default=None, description="Validation sets.")
+    train: Blend = Field(
+        description="A prefix of a .bin/.idx pair, or [weight, prefix] of several, weights relative."
+    )
+    valid: Blend | None = Field(
+        default=None, description="Validation sets, as train; needs train.eval_every."
+    )
     tokenizer: PathText | None = Field(default=None, description="The tokenizer.json the data was made with.")
     workers: Annotated[Count, Field(le=1024)] = Field(default=2, description="Loader workers a rank.")
 
@@ -255,6 +275,6 @@ class LaunchSection(Section):
 class MonitorSection(Section):
     """Sinks for metrics besides `metrics.jsonl`."""
 
-    tensorboard: Flag = Field(default=False, description="Event files in the run directory.")
+    tensorboard: Flag = Field(default=False, description="Event files in the attempt's directory.")
     wandb: Flag = Field(default=False, description="Weights & Biases.")
     prometheus: Flag = Field(default=False, description="OpenMetrics text file.")
