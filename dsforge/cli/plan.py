@@ -116,6 +116,7 @@ def _recompute(train: Train) -> str:
     several = f", blocks of {train.recompute_every} layers" if train.recompute_every > 1 else ""
     return f"{train.recompute}{several}"
 
+
 def _validation(made: Plan) -> str:
     train = made.train
     when = f"{train.eval_samples} samples every {train.eval_every} steps and after the last"
