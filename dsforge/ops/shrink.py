@@ -137,7 +137,7 @@ def shrink(
         "optimizer": {**recipe.optimizer.model_dump(), "lr": rate, "warmup_steps": warmup, "min_lr": 0.0},
         "launch": {
             **recipe.launch.model_dump(
-                include={"env", "watchdog", "rendezvous_timeout", "collective_timeout"}
+                include={"env", "watchdog", "rendezvous_timeout", "collective_timeout", "stop_timeout"}
             ),
             "restarts": 0,
         },

@@ -186,6 +186,7 @@ def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved) -> Launch:
         watchdog_seconds=launch.watchdog,
         rendezvous_timeout_seconds=launch.rendezvous_timeout,
         collective_timeout_seconds=launch.collective_timeout,
+        stop_timeout_seconds=launch.stop_timeout,
     )
 
 

@@ -167,6 +167,7 @@ class Launch(Frozen):
     watchdog_seconds: float
     rendezvous_timeout_seconds: float
     collective_timeout_seconds: float
+    stop_timeout_seconds: float
 
 
 class Decision(Frozen):

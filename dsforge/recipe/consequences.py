@@ -111,6 +111,7 @@ CONSEQUENCES: dict[str, Consequence] = {
             "launch.watchdog",
             "launch.rendezvous_timeout",
             "launch.collective_timeout",
+            "launch.stop_timeout",
         ),
         _E,
     ),

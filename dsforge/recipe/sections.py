@@ -270,6 +270,10 @@ class LaunchSection(Section):
     collective_timeout: Seconds = Field(
         default=600.0, description="For one collective operation; 0: no limit."
     )
+    stop_timeout: Seconds = Field(
+        default=300.0,
+        description="From a request to stop to its checkpoint, then ranks are killed; 0: no limit.",
+    )
 
 
 class MonitorSection(Section):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,9 +66,10 @@ class Engine:
         self.grid = module.mpu() if self.pipeline else grid
         self.own_loss: float | None = None
         """The last step's loss as this rank alone computed it; None on a stage without a loss."""
+        self.before_update: Callable[[], None] = lambda: None
+        """Called once a step on every rank, when the gradients are there and the optimizer begins."""
         self._own_norm: float | None = None
-        if plan.layout.zero == 0 and plan.train.precision == "fp32":
-            self._measure_norm_before_clipping()
+        self._watch_updates()
 
     @property
     def optimizer_name(self) -> str:
@@ -76,15 +77,18 @@ class Engine:
         basic = self.deepspeed.basic_optimizer
         return f"{type(basic).__module__}.{type(basic).__name__}"
 
-    def _measure_norm_before_clipping(self) -> None:
-        # Here the engine clips without keeping the norm, and on a pipeline clips by a wrong one.
+    def _watch_updates(self) -> None:
         take_step = self.deepspeed._take_model_step
+        # Here the engine clips without keeping the norm, and on a pipeline clips by a wrong one.
+        measures_norm = self.plan.layout.zero == 0 and self.plan.train.precision == "fp32"
 
-        def measured(*arguments: Any, **options: Any) -> Any:
-            self._own_norm = self._gradient_norm()
+        def watched(*arguments: Any, **options: Any) -> Any:
+            self.before_update()
+            if measures_norm:
+                self._own_norm = self._gradient_norm()
             return take_step(*arguments, **options)
 
-        self.deepspeed._take_model_step = measured
+        self.deepspeed._take_model_step = watched
 
     @torch.no_grad()
     def _gradient_norm(self) -> float:

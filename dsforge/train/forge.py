@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from dsforge.base.exits import ExitCode
 from dsforge.train import checkpoint, cpu_support, fused, initial, quiet, resume, world
 from dsforge.train.batches import Batches, micro_batches, no_batches, read_ahead, to_device
 from dsforge.train.context import RankContext
@@ -17,14 +18,15 @@ from dsforge.train.parameters import model_parameters
 from dsforge.train.recorder import Recorder
 from dsforge.train.samples import Samples, training_samples
 from dsforge.train.schedule import learning_rate
+from dsforge.train.stop import LISTENER, StopAgreement
 from dsforge.train.validation import Validation
 
 if TYPE_CHECKING:
     from dsforge.train.engine import Engine
 
 
-def train(context: RankContext) -> None:
-    """Train the plan on this rank; DsforgeError for what the user can mend."""
+def train(context: RankContext) -> ExitCode:
+    """Train the plan on this rank and return how that ended; DsforgeError for what the user can mend."""
     plan = context.plan
     world.check_size(context)
     device = cpu_support.choose_device(plan.accelerator, context.local_rank)
@@ -55,12 +57,14 @@ def train(context: RankContext) -> None:
     with resume.claimed(context):
         first_step = go_on(context, engine, recorder, data)
         batches = to_device(load(context, corpus, where, first_step), device)
-        run(context, engine, recorder, batches, first_step, data, validation)
-    if context.dump_dir is not None:
-        specs = {spec.name: spec for spec in model_parameters(plan.model)}
-        dump(engine.parameters, specs, where, context.dump_dir)
-    recorder.event("finished", f"{plan.train.steps} steps done")
+        ended = run(context, engine, recorder, batches, first_step, data, validation)
+    if ended is ExitCode.OK:
+        if context.dump_dir is not None:
+            specs = {spec.name: spec for spec in model_parameters(plan.model)}
+            dump(engine.parameters, specs, where, context.dump_dir)
+        recorder.event("finished", f"{plan.train.steps} steps done")
     torch.distributed.destroy_process_group()
+    return ended
 
 
 def build(context: RankContext, groups: world.Groups, device: torch.device) -> Engine:
@@ -118,12 +122,20 @@ def run(
     first_step: int,
     data: DataFacts,
     validation: Validation,
-) -> None:
-    """Take the steps that are left, saving as often as the plan says and at the end."""
+) -> ExitCode:
+    """Take the steps that are left, saving as often as the plan says and at the end.
+
+    TERMINATED when a rank was told to stop before the last step: its checkpoint is then the last one made.
+    """
     plan = context.plan
+    stop = StopAgreement(LISTENER, plan.launch)
+    engine.before_update = stop.ask
     every = plan.checkpoint.every_steps
     left = plan.train.steps - first_step
     recorder.event("training", f"{left} of {plan.train.steps} steps to do", first_step=first_step + 1)
+    if stop.asked_now():
+        recorder.event("stopped", "stopped before a step was made", step=first_step)
+        return ExitCode.TERMINATED
     for step in range(first_step + 1, plan.train.steps + 1):
         began = time.perf_counter()
         rate = learning_rate(step - 1, plan.train.steps, plan.optimizer)
@@ -131,7 +143,14 @@ def run(
         check_step(result, engine.own_loss, step, context, recorder)
         recorder.metrics(step, result, rate, time.perf_counter() - began)
         validation.follow(step, engine, recorder)
-        if step == plan.train.steps or (every and step % every == 0):
+        stopping = stop.agreed()
+        if stopping or step == plan.train.steps or (every and step % every == 0):
             check_weights(engine.parameters, step, context, recorder)
             folder = checkpoint.save(engine, context, step, data)
             recorder.event("checkpoint", f"checkpoint of step {step} written", step=step, folder=str(folder))
+            # Who was told during the save need not wait for another step and another save.
+            stopping = stopping or stop.asked_now()
+        if stopping and step < plan.train.steps:
+            recorder.event("stopped", f"stopped after step {step}", step=step)
+            return ExitCode.TERMINATED
+    return ExitCode.OK

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.layout.ranks import Degrees
-from dsforge.plan.types import Layout, Plan
+from dsforge.plan.types import Launch, Layout, Plan
 from dsforge.train.context import RankContext
 
 _Value = TypeVar("_Value")
@@ -87,6 +87,14 @@ def join(context: RankContext, device: torch.device) -> None:
             hint,
             ExitCode.BEFORE_FIRST_STEP,
         ) from error
+
+
+def control_group(launch: Launch) -> Any:
+    """Return a group of all ranks for what is said beside the training; every rank must call it.
+
+    On the CPU, so that it neither waits for a device nor takes one's time.
+    """
+    return dist.new_group(backend="gloo", timeout=_limit(launch.collective_timeout_seconds))
 
 
 def _why_not_met(error: Exception, address: str) -> tuple[str, str]:

@@ -99,6 +99,7 @@ def plan_value(**changes: object) -> dict:
             "watchdog_seconds": 60,
             "rendezvous_timeout_seconds": 60,
             "collective_timeout_seconds": 60,
+            "stop_timeout_seconds": 60,
         },
         "sinks": [],
         "hostfile": None,
