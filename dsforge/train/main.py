@@ -16,8 +16,8 @@ from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
 from dsforge.train.context import read_context
 
-TRAINERS = {"forge": "dsforge.train.forge"}
-"""A trainer is a module with `train(context)`."""
+TRAINERS = {"forge": "dsforge.train.forge", "transformers": "dsforge.train.hugging_face"}
+"""A trainer is a module with what `dsforge.train.run.Trainer` says."""
 
 
 def end_on_sigterm() -> None:
@@ -52,7 +52,9 @@ def main() -> int:
     end_on_sigterm()
     try:
         context = read_context()
-        trainer_module(context.plan.trainer).train(context)
+        trainer = trainer_module(context.plan.trainer)
+        # Loads torch: not before a signal is answered.
+        importlib.import_module("dsforge.train.run").train(context, trainer)
     except DsforgeError as error:
         where = f" ({error.place})" if error.place and str(error.place) else ""
         sys.stderr.write(f"error[{error.code}]: {error.message}{where}\n")
