@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -26,9 +26,9 @@ _DROPOUTS = {
     "qwen2": ("attention_dropout",),
     "qwen3": ("attention_dropout",),
 }
-"""What each class of transformers 5 calls its dropouts; GPT2Config sets its own to 0.1 where they are missing."""
-_FREE = ("name", "nominal_parameters", "max_positions")
-"""Fields of a shape that no RoPE model's config fixes; learned positions are held by `n_positions`."""
+"""What the classes of transformers 5 call their dropouts; GPT2Config takes 0.1 for a missing one."""
+_FREE = ("name", "arch", "nominal_parameters", "traits")
+"""Fields of a shape that say nothing of the model, or that are compared one by one."""
 
 
 def config_of(shape: Shape) -> dict[str, Any]:
@@ -87,21 +87,32 @@ def for_training(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def misfits(shape: Shape) -> list[str]:
-    """Return the fields in which the model that `config_of` describes would differ from a shape."""
-    built = resolve_shape(shape.name, shape.max_positions, config_of(shape))
-    return unlike(built, shape)
+    """Return in what the model that `config_of` describes would differ from a shape."""
+    return list(_unlike(resolve_shape(shape.name, shape.max_positions, config_of(shape)), shape))
 
 
-def unlike(built: Shape, wanted: Shape) -> list[str]:
-    """Return the fields in which two shapes differ, in words; names and RoPE's longest length may."""
-    found = []
-    for field in fields(Shape):
-        one, other = getattr(built, field.name), getattr(wanted, field.name)
-        free = field.name in _FREE and (field.name != "max_positions" or wanted.traits.position != "learned")
-        if one != other and not free and field.name not in ("arch", "traits"):
-            found.append(f"{field.name} {one}, not {other}")
-    for field in fields(type(wanted.traits)):
-        one, other = getattr(built.traits, field.name), getattr(wanted.traits, field.name)
-        if one != other:
-            found.append(f"{field.name} {one}, not {other}")
-    return found
+def config_faults(found: Mapping[str, Any], wanted: Mapping[str, Any], name: str) -> list[str]:
+    """Return in what two configs describe different models; `name` is the found one's, for messages.
+
+    DsforgeError DSF033, DSF034 when the found one cannot be read.
+    """
+    faults = list(_unlike(resolve_shape(name, 1, found), resolve_shape("the plan", 1, wanted)))
+    if _scaling(found) != _scaling(wanted) and not faults:
+        faults.append("RoPE scaled otherwise")
+    return faults
+
+
+def _unlike(found: Shape, wanted: Shape) -> Iterator[str]:
+    learned = wanted.traits.position == "learned"
+    for one, other in ((found, wanted), (found.traits, wanted.traits)):
+        for field in fields(one):
+            free = field.name in _FREE or (field.name == "max_positions" and not learned)
+            is_, should = getattr(one, field.name), getattr(other, field.name)
+            if is_ != should and not free:
+                yield f"{field.name} {is_}, not {should}"
+
+
+def _scaling(config: Mapping[str, Any]) -> dict[str, Any]:
+    values = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
+    kind = values.pop("rope_type", values.pop("type", "default"))
+    return {**{key: value for key, value in values.items() if key != "rope_theta"}, "rope_type": kind}

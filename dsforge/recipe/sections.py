@@ -40,7 +40,8 @@ class ShapeSection(Section):
     """A model's shape written out instead of named."""
 
     arch: Literal["gpt", "llama", "qwen2", "qwen3"] = Field(
-        description="gpt: learned positions, LayerNorm, GELU, biases; llama: RoPE, RMSNorm, SwiGLU, no biases; "
+        description="gpt: learned positions, LayerNorm, GELU, biases; "
+        "llama: RoPE, RMSNorm, SwiGLU, no biases; "
         "qwen2: llama with biases of queries, keys and values; qwen3: llama with norms on queries and keys."
     )
     layers: Annotated[PositiveCount, Field(le=10_000)] = Field(description="Transformer layers.")
@@ -207,8 +208,8 @@ class CheckpointSection(Section):
     )
     init: PathText | None = Field(
         default=None,
-        description="A folder with a Hugging Face model (config.json, *.safetensors) whose weights the run starts "
-        "from; default: weights drawn from train.seed.",
+        description="A folder with a Hugging Face model (config.json, *.safetensors) whose weights "
+        "the run starts from; default: weights drawn from train.seed.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The first weights of a Hugging Face model: drawn from the seed, or read from safetensors, never from pickles.
+"""The first weights of a Hugging Face model: drawn from the seed, or read from safetensors, never pickles.
 
 Parameters are filled one after the other. Where ZeRO-3 has dealt a parameter out, rank 0 fills it and its
 pieces are sent to their ranks; else every rank fills its own.
@@ -18,6 +18,7 @@ from torch import nn
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
+from dsforge.layout.hf_config import config_faults
 from dsforge.plan.types import Plan
 from dsforge.train import initial
 from dsforge.train.hf_names import parts
@@ -40,12 +41,16 @@ def draw(parameters: Mapping[str, nn.Parameter], plan: Plan, rank: int) -> None:
 
 
 @torch.no_grad()
-def load(model: nn.Module, folder: Path, rank: int) -> None:
+def load(model: nn.Module, plan: Plan, folder: Path, rank: int) -> None:
     """Fill a model with the weights of a folder; every rank must call it.
 
-    DsforgeError DSF343 when a file cannot be read, DSF344 when tensors are missing, left over or of another
-    shape; nothing is filled then.
+    DsforgeError DSF343 when a file cannot be read, DSF344 when the folder's config is not the plan's, or
+    tensors are missing, left over or of another shape; nothing is filled then.
     """
+    assert plan.model.hf_config is not None, "the planner writes it for this trainer"
+    config = _read(lambda: json.loads((folder / "config.json").read_text("utf-8")), folder / "config.json")
+    if faults := config_faults(config, plan.model.hf_config, "config.json"):
+        raise _misfit(folder, faults)
     parameters = dict(model.named_parameters())
     with contextlib.ExitStack() as stack:
         where = _tensors(folder, stack)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,7 +51,7 @@ def build(context: RankContext, groups: world.Groups, device: torch.device, *, r
     with quiet.no_chatter():
         model = make_model(plan, device, context.ds_config)
     if plan.checkpoint.init is not None and not restored:
-        hf_weights.load(model, context.root / plan.checkpoint.init, context.rank)
+        hf_weights.load(model, plan, context.root / plan.checkpoint.init, context.rank)
     elif not restored:
         hf_weights.draw(dict(model.named_parameters()), plan, context.rank)
     if plan.train.recompute == "full":
@@ -67,17 +67,26 @@ def make_model(plan: Plan, device: torch.device, ds_config: dict[str, Any]) -> n
     """
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.initialization import no_init_weights
-    from transformers.integrations import HfDeepSpeedConfig
 
     assert plan.model.hf_config is not None, "the planner writes it for this trainer"
     values = dict(plan.model.hf_config)
     config = AutoConfig.for_model(values.pop("model_type"), **values)
     precision = torch.bfloat16 if plan.train.precision == "bf16" else torch.float32
-    # As long as this object lives transformers deals parameters out.
-    dealing = HfDeepSpeedConfig(ds_config) if plan.layout.zero == 3 else None  # noqa: F841
-    with no_init_weights(), device if dealing is None else contextlib.nullcontext():
+    with no_init_weights(), _dealt_out(ds_config) if plan.layout.zero == 3 else device:
         model = AutoModelForCausalLM.from_config(config, dtype=precision, attn_implementation="sdpa")
+    # Left out together with the initialisation.
+    model.tie_weights()
     return model.train()
+
+
+@contextlib.contextmanager
+def _dealt_out(ds_config: dict[str, Any]) -> Iterator[None]:
+    """Let DeepSpeed partition every parameter that is made, and leave the tables of RoPE in fp32."""
+    import deepspeed
+    from transformers.integrations.deepspeed import prevent_arange_dtype_change
+
+    with prevent_arange_dtype_change(), deepspeed.zero.Init(config_dict_or_path=ds_config):
+        yield
 
 
 def global_tensors(tensors: Mapping[str, torch.Tensor], model: Model) -> dict[str, torch.Tensor]:

@@ -89,6 +89,16 @@ BROKEN = (
     _one("DSF141", _MODEL, "qwen3-0.6b", "model", None),
     Broken(
         "DSF141",
+        (
+            (_LLAMA, _LLAMA.replace("llama", "gpt")),
+            (_PARALLEL, "{zero: 1}"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\ntrainer: transformers"),
+        ),
+        "model",
+        None,
+    ),
+    Broken(
+        "DSF141",
         ((_MODEL, "mistral-7b-v0.1"), ("seq_len: 64", "seq_len: 8192")),
         "seq_len",
         "batch.seq_len=4096",
@@ -144,6 +154,7 @@ NOT_HONOURED = {
     "train.precision": "fp16",
     "train.recompute": "selective",
     "train.eval_every": "10",
+    "checkpoint.init": "weights",
     "data.valid": "[[1.0, data/valid]]",
     "launch.launcher": "slurm",
     "monitor.tensorboard": "true",

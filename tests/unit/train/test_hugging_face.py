@@ -1,4 +1,4 @@
-"""The transformers trainer's model: Hugging Face's own classes with our first weights, and weights from files."""
+"""The transformers trainer's model: Hugging Face's classes with our first weights, or weights from files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from torch.nn import functional
+from safetensors.torch import save_file
 
 from dsforge.base.errors import DsforgeError
+from dsforge.plan.resolve import make_plan
 from dsforge.plan.types import Plan
+from dsforge.recipe.load import load_recipe
 from dsforge.train import hf_weights, reference
 from dsforge.train.hf_names import from_hugging_face, parts, to_hugging_face
 from dsforge.train.hugging_face import WithLoss, make_model
-from tests.support.recipes import plan_of
+from tests.support.recipes import SMALL, plan_of, write
 
 SHAPES: dict[str, dict[str, Any]] = {
     "gpt": {"arch": "gpt", "heads": 4, "kv_heads": 4, "ffn_hidden": 96},
@@ -84,17 +85,17 @@ def test_the_parts_of_a_grouped_attention_weight_by_hand():
     plan = plan_for({"arch": "llama", "hidden": 8, "heads": 4, "kv_heads": 2, "ffn_hidden": 3})
     held = parts(plan.model)["layers.1.self_attention.linear_qkv.weight"]
     assert [part.name for part in held] == [f"model.layers.1.self_attn.{x}_proj.weight" for x in "qkv"]
-    assert [part.rows.tolist() for part in held] == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 12, 13], [6, 7, 14, 15]]
+    assert [part.rows.tolist() for part in held] == [
+        [0, 1, 2, 3, 8, 9, 10, 11],
+        [4, 5, 12, 13],
+        [6, 7, 14, 15],
+    ]
     gate, up = parts(plan.model)["layers.0.mlp.linear_fc1.weight"]
     assert (gate.rows.tolist(), up.rows.tolist()) == ([0, 1, 2], [3, 4, 5])
     assert up.name == "model.layers.0.mlp.up_proj.weight"
 
 
 def test_no_dropout_and_no_row_without_gradient_whatever_the_file_says(tmp_path: Path):
-    from tests.support.recipes import SMALL, write
-    from dsforge.plan.resolve import make_plan
-    from dsforge.recipe.load import load_recipe
-
     config = {
         "model_type": "gpt2",
         "n_embd": 32,
@@ -107,7 +108,9 @@ def test_no_dropout_and_no_row_without_gradient_whatever_the_file_says(tmp_path:
         "torch_dtype": "float16",
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    recipe = write(tmp_path, SMALL.replace(SMALL[SMALL.index("{arch") : SMALL.index("}\n") + 1], "config.json"))
+    recipe = write(
+        tmp_path, SMALL.replace(SMALL[SMALL.index("{arch") : SMALL.index("}\n") + 1], "config.json")
+    )
     changes = ["trainer=transformers", "parallel={zero: 2}", "cluster.gpus_per_node=2"]
     plan = make_plan(load_recipe(recipe, changes))
     model = make_model(plan, torch.device("cpu"), {})
@@ -135,7 +138,7 @@ def saved(tmp_path: Path) -> tuple[Plan, Path, Any]:
 def test_the_loss_of_weights_from_files_is_hugging_faces_own(saved):
     plan, folder, model = saved
     ours = make_model(plan, torch.device("cpu"), {})
-    hf_weights.load(ours, folder, rank=0)
+    hf_weights.load(ours, plan, folder, rank=0)
     samples = torch.arange(2 * 33).view(2, 33) * 11 % 71
     loss = WithLoss(ours)(samples[:, :-1], samples[:, 1:])
     # Their own loss shifts the labels itself.
@@ -145,12 +148,13 @@ def test_the_loss_of_weights_from_files_is_hugging_faces_own(saved):
 
 
 def test_weights_of_the_bare_model_and_a_tied_head_under_both_names_are_taken(saved, tmp_path: Path):
-    plan, _, model = saved
+    plan, folder, model = saved
     bare = {name.removeprefix("model."): weight for name, weight in model.state_dict().items()}
     bare = {name: weight.clone() for name, weight in bare.items()}
     save_file(bare, tmp_path / "model.safetensors")
     ours = make_model(plan, torch.device("cpu"), {})
-    hf_weights.load(ours, tmp_path, rank=0)
+    (tmp_path / "config.json").write_text(folder.joinpath("config.json").read_text())
+    hf_weights.load(ours, plan, tmp_path, rank=0)
     assert "lm_head.weight" in bare
     assert torch.equal(ours.get_input_embeddings().weight, model.get_input_embeddings().weight)
 
@@ -162,14 +166,17 @@ def test_weights_of_the_bare_model_and_a_tied_head_under_both_names_are_taken(sa
         ("extra", "DSF344", "model.layers.9.weight is no parameter of the model"),
         ("shape", "DSF344", "model.norm.weight has shape [3], not [64]"),
         ("untied", "DSF344", "lm_head.weight is not model.embed_tokens.weight"),
+        ("config", "DSF344", "norm_eps 0.0001, not 1e-06"),
         ("truncated", "DSF343", "cannot be read"),
         ("pickle", "DSF343", "holds no *.safetensors"),
         ("listed", "DSF344", "ghost is listed but in no file"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused_before_anything_is_filled(saved, tmp_path, fault, code, told):
-    plan, _, model = saved
-    tensors = {name: weight.clone() for name, weight in model.state_dict().items() if name != "lm_head.weight"}
+    plan, source, model = saved
+    tensors = {
+        name: weight.clone() for name, weight in model.state_dict().items() if name != "lm_head.weight"
+    }
     norm = "model.norm.weight"
     if fault == "missing":
         del tensors[norm]
@@ -181,6 +188,10 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_filled(saved, tm
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1
     folder = tmp_path / "other"
     folder.mkdir()
+    config = json.loads(source.joinpath("config.json").read_text())
+    if fault == "config":
+        config["rms_norm_eps"] = 1e-4
+    (folder / "config.json").write_text(json.dumps(config))
     path = folder / "model.safetensors"
     save_file(tensors, path)
     if fault == "truncated":
@@ -193,7 +204,7 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_filled(saved, tm
     ours = filled(plan)
     before = {name: weight.clone() for name, weight in ours.state_dict().items()}
     with pytest.raises(DsforgeError) as caught:
-        hf_weights.load(ours, folder, rank=0)
+        hf_weights.load(ours, plan, folder, rank=0)
     assert caught.value.code == code
     assert told in caught.value.message
     assert caught.value.place is not None
