@@ -75,6 +75,8 @@ def _print(made: Plan) -> None:
     tokens = made.train.steps * batch.global_size * batch.seq_len
     output.line(f"  length   {made.train.steps} steps, {format_count(tokens)} tokens")
     output.line(f"  data     {_data(made)}")
+    if made.checkpoint.init is not None:
+        output.line(f"  start    the weights in {output.one_line(made.checkpoint.init)}")
     nominal = made.nominal
     output.line(
         f"  nominal  {format_count(nominal.parameters)} x {nominal.bytes_per_parameter} B = "

@@ -12,7 +12,7 @@ from dsforge.recipe.load import load_recipe
 from tests.support.recipes import ROOT
 
 GOLDEN = ROOT / "tests" / "golden"
-NAMES = ("smoke", "llama3-8b-8a100", "gpt2-8gpu")
+NAMES = ("smoke", "llama3-8b-8a100", "gpt2-8gpu", "hf-finetune")
 FILES = ("ds_config.json", "environment", "hostfile", "launch.sh", "plan.json")
 
 
