@@ -25,6 +25,8 @@ from dsforge.train.hf_names import parts
 from dsforge.train.parameters import model_parameters
 
 _MOST_NAMED = 4
+_TABLES = ("rotary_emb.inv_freq",)
+"""Tables that older versions of transformers saved beside the weights."""
 
 
 @torch.no_grad()
@@ -111,7 +113,7 @@ def _matched(
             if found != wanted:
                 faults.append(f"{name} has shape {found}, not {wanted}")
     # Files of older versions hold masks beside the weights, and a tied head under both of its names.
-    idle = tuple(model._keys_to_ignore_on_load_unexpected or ())
+    idle = (*model._keys_to_ignore_on_load_unexpected, *_TABLES)
     tied = model.all_tied_weights_keys
     left = sorted(set(where) - set(names.values()))
     for name in left:
