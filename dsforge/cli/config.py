@@ -9,8 +9,11 @@ import typer
 
 from dsforge.cli import output
 from dsforge.cli.options import ChangesArgument, JsonOption, ProfileOption, RecipeArgument, SetOption, load
+from dsforge.cli.panels import PanelGroup
 
-app = typer.Typer(help="A recipe resolved, with origins; older recipes rewritten.", no_args_is_help=True)
+app = typer.Typer(
+    help="A recipe resolved, with origins; older recipes rewritten.", cls=PanelGroup, no_args_is_help=True
+)
 
 
 @app.command("show")

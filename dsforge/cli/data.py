@@ -10,8 +10,9 @@ import typer
 from dsforge.base.errors import DsforgeError
 from dsforge.cli import output
 from dsforge.cli.options import JsonOption
+from dsforge.cli.panels import PanelGroup
 
-app = typer.Typer(help="Text to indexed data sets.", no_args_is_help=True)
+app = typer.Typer(help="Text to indexed data sets.", cls=PanelGroup)
 
 
 @app.callback()

@@ -31,6 +31,7 @@ from dsforge.cli import (
     validate,
     verify,
 )
+from dsforge.cli.panels import PanelGroup
 
 _EPILOG = (
     "Exit codes: 0 ok, 1 findings, 2 usage or unreadable recipe, 3 environment, 4 failed before the first "
@@ -44,7 +45,8 @@ app = typer.Typer(
     name="dsforge",
     help="One readable recipe becomes a plan, files, a supervised training run.",
     epilog=_EPILOG,
-    no_args_is_help=True,
+    cls=PanelGroup,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": sorted(_HELP_OPTIONS)},
 )
@@ -115,13 +117,9 @@ def _after_error(fault: DsforgeError) -> int:
 
 
 def _after_usage(fault: TyperException) -> int:
-    from typer.rich_utils import rich_format_error
-
-    try:
-        rich_format_error(fault)  # type: ignore[arg-type]  # every TyperException raised here is a ClickException
-    except (OSError, ValueError, SystemExit):
-        output.drop(sys.stderr)
-    return int(getattr(fault, "exit_code", ExitCode.USAGE))
+    context = getattr(fault, "ctx", None)
+    hint = f"`{context.command_path if context else 'dsforge'} --help` shows arguments and options"
+    return _after_error(DsforgeError("DSF068", fault.format_message(), None, hint, ExitCode.USAGE))
 
 
 def _after_refusal(fault: OSError, code: int) -> int:

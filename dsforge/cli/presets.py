@@ -10,11 +10,12 @@ import typer
 from dsforge.base.units import format_bytes, format_count
 from dsforge.cli import output
 from dsforge.cli.options import JsonOption
+from dsforge.cli.panels import PanelGroup
 
 if TYPE_CHECKING:
     from dsforge.layout.shape import Shape
 
-_app = typer.Typer(help="Models and GPUs that a recipe may name.", no_args_is_help=True)
+_app = typer.Typer(help="Models and GPUs that a recipe may name.", cls=PanelGroup)
 _TRAINER = "forge"
 
 

@@ -12,13 +12,14 @@ from dsforge.base.text import first_line
 from dsforge.base.units import format_bytes, format_count, format_seconds
 from dsforge.cli import output
 from dsforge.cli.options import JsonOption, RunsOption, runs_root
+from dsforge.cli.panels import PanelGroup
 
 if TYPE_CHECKING:
     from dsforge.records.run_manifest import Revision
     from dsforge.runs.logs import RunLogs
     from dsforge.runs.registry import RunSummary
 
-app = typer.Typer(help="Runs: list, show, logs, stop.", no_args_is_help=True)
+app = typer.Typer(help="Runs: list, show, logs, stop.", cls=PanelGroup)
 
 _RUN_HELP = "A run's id, the beginning of one, or `latest`."
 _ERROR_LINES = 20

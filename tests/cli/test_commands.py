@@ -82,8 +82,43 @@ def test_help_of_each_command(cli: Cli, command: str):
 def test_help_lists_every_command_and_the_exit_codes(cli: Cli):
     shown = cli("--help")
     for command in SURFACE:
-        assert re.search(rf"│ {command.split()[0]} ", shown.out), command
+        assert re.search(rf"^  {command.split()[0]}  ", shown.out, re.MULTILINE), command
     assert "Exit codes: 0 ok, 1 findings" in shown.out
+    assert re.findall(r"^(\w[\w ]*):$", shown.out, re.MULTILINE) == ["Options", "Recipe", "Run", "Look up"]
+    assert "..." not in shown.out.split("Recipe:")[1], "a command's help is cut short"
+
+
+@pytest.mark.parametrize("group", ["", "runs", "data", "config", "presets"])
+def test_a_group_alone_shows_its_help_and_is_a_usage_error(cli: Cli, group: str):
+    shown = cli(*group.split())
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err.startswith(f"Usage: dsforge {group}".rstrip())
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (["pln"], "No such command 'pln'. Did you mean 'plan'?", "dsforge --help"),
+        (["plan"], "Missing argument", "dsforge plan --help"),
+        (["plan", "recipe.yaml", "--bogus"], "No such option: --bogus", "dsforge plan --help"),
+        (
+            ["runs", "logs", "--rank", "many", "x"],
+            "Invalid value for '--rank': ",
+            "dsforge runs logs --help",
+        ),
+    ],
+)
+def test_a_usage_error_is_one_finding_as_text_and_as_json(
+    cli: Cli, words: list[str], message: str, hint: str
+):
+    shown = cli(*words)
+    assert (shown.code, shown.out) == (2, "")
+    assert message in shown.err
+    assert f"hint: `{hint}`" in shown.err
+    if "plan" in words:
+        told = cli(*words, "--json").json["error"]
+        assert told["code"] == "DSF068"
+        assert message in told["message"]
 
 
 def test_version(cli: Cli):
