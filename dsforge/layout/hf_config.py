@@ -51,6 +51,9 @@ def _gpt2(shape: Shape) -> dict[str, Any]:
         "activation_function": "gelu_new",
         "layer_norm_epsilon": shape.norm_eps,
         "tie_word_embeddings": shape.tied,
+        # GPT2Config's own are those of the released vocabulary.
+        "bos_token_id": None,
+        "eos_token_id": None,
     }
 
 

@@ -55,7 +55,7 @@ def build(context: RankContext, groups: world.Groups, device: torch.device, *, r
     elif not restored:
         hf_weights.draw(dict(model.named_parameters()), plan, context.rank)
     if plan.train.recompute == "full":
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.activation_checkpointing_enable({"use_reentrant": False})
     module, parameters = WithLoss(model), dict(model.named_parameters())
     return Engine(module, parameters, plan, ds_config=context.ds_config, groups=groups, device=device)
 
