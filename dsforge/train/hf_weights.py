@@ -60,7 +60,7 @@ def load(model: nn.Module, plan: Plan, folder: Path, rank: int) -> None:
         for name, parameter in parameters.items():
             with _open_to_fill([parameter], rank) as fills:
                 if fills:
-                    parameter.copy_(_read(lambda at=names[name]: where[at].get_tensor(at), folder))
+                    parameter.copy_(_tensor(where, names[name], folder))
 
 
 @contextlib.contextmanager
@@ -92,6 +92,10 @@ def _tensors(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     return where
 
 
+def _tensor(where: Mapping[str, Any], name: str, folder: Path) -> torch.Tensor:
+    return _read(lambda: where[name].get_tensor(name), folder)
+
+
 def _read(read: Callable[[], Any], path: Path) -> Any:
     try:
         return read()
@@ -119,7 +123,8 @@ def _matched(
     for name in left:
         source = tied.get(name)
         if source is not None:
-            if not torch.equal(where[name].get_tensor(name), where[names[source]].get_tensor(names[source])):
+            both = [_tensor(where, one, folder) for one in (name, names[source]) if one in where]
+            if not all(torch.equal(one, both[0]) for one in both):
                 faults.append(f"{name} is not {source}, to which the model ties it")
         elif not name.endswith(idle):
             faults.append(f"{name} is no parameter of the model")

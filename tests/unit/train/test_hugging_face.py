@@ -168,6 +168,7 @@ def test_files_of_older_versions_are_taken(tmp_path: Path):
     ("fault", "code", "told"),
     [
         ("missing", "DSF344", "model.norm.weight is missing"),
+        ("head-alone", "DSF344", "model.embed_tokens.weight is missing"),
         ("extra", "DSF344", "model.layers.9.weight is no parameter of the model"),
         ("shape", "DSF344", "model.norm.weight has shape [3], not [64]"),
         ("untied", "DSF344", "lm_head.weight is not model.embed_tokens.weight"),
@@ -185,6 +186,8 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_filled(saved, tm
     norm = "model.norm.weight"
     if fault == "missing":
         del tensors[norm]
+    elif fault == "head-alone":
+        tensors["lm_head.weight"] = tensors.pop("model.embed_tokens.weight")
     elif fault == "extra":
         tensors["model.layers.9.weight"] = torch.zeros(2)
     elif fault == "shape":
