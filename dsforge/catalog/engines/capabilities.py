@@ -55,6 +55,13 @@ def capabilities(trainer: str) -> Capabilities:
     )
 
 
+@cache
+def trainers() -> tuple[str, ...]:
+    """Return the trainers of this build: those that have a file."""
+    names = (path.name for path in resources.files("dsforge.catalog.engines").iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+
+
 def _table(name: str) -> dict[str, Any]:
     """Return a trainer's file over that of the trainer it is like; a row of null limits nothing."""
     text = resources.files("dsforge.catalog.engines").joinpath(f"{name}.yaml").read_text("utf-8")
