@@ -27,8 +27,9 @@ class WithLoss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss of tokens and labels [b, s], the labels one token ahead already, in fp32."""
+    def forward(self, inputs: tuple[torch.Tensor, torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss in fp32 of (tokens [b, s], sample ids) and labels, one token ahead already."""
+        tokens, _ = inputs
         logits = self.model(input_ids=tokens, use_cache=False).logits
         return functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 

@@ -32,7 +32,6 @@ class Capabilities:
     hugging_face: bool
     """The model is one of transformers' classes, built from a `config.json`."""
     honours: dict[str, Honoured]
-    max_data_sets: int
 
 
 @cache
@@ -51,7 +50,6 @@ def capabilities(trainer: str) -> Capabilities:
             for key, row in table["honours"].items()
             if row is not None
         },
-        max_data_sets=table["max_data_sets"],
     )
 
 

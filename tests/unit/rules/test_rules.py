@@ -14,8 +14,6 @@ from dsforge.rules.registry import rules
 from tests.support.broken import BROKEN, NOT_HONOURED, Broken
 from tests.support.recipes import SHIPPED, SMALL, findings_of, write
 
-DATA = "\ndata: {train: [[1.0, data/a]]}\n"
-
 
 def of(code: str, found: list[Finding]) -> list[Finding]:
     return [finding for finding in found if finding.code == code]
@@ -42,8 +40,7 @@ def test_the_fix_silences_it(broken: Broken, tmp_path: Path):
 
 @pytest.mark.parametrize("key", NOT_HONOURED)
 def test_a_key_that_the_trainer_cannot_honour_is_refused(key: str, tmp_path: Path):
-    text = SMALL + DATA if key.startswith("data.") else SMALL
-    recipe = write(tmp_path, text)
+    recipe = write(tmp_path)
     (finding,) = of("DSF140", findings_of(recipe, f"{key}={NOT_HONOURED[key]}"))
     assert finding.key == key
     assert finding.severity is Severity.ERROR
@@ -59,11 +56,11 @@ def test_every_limited_key_is_tried_here():
 TAKEN_BY_TRANSFORMERS = {
     "parallel": {"dp", "zero", "partition"},
     "batch": {"global", "micro", "seq_len"},
-    "train": {"steps", "tokens", "seed"},
+    "train": {"steps", "tokens", "eval_every", "seed"},
     "optimizer": {
         *("type", "lr", "min_lr", "lr_schedule", "warmup_steps", "weight_decay", "betas", "eps", "grad_clip"),
     },
-    "data": {"train", "tokenizer", "workers"},
+    "data": {"train", "valid", "tokenizer", "workers"},
     "checkpoint": {"dir", "every_steps", "keep", "resume", "init"},
 }
 """Keys that the transformers trainer takes with any value. Of a key that is neither here nor limited in its
@@ -76,12 +73,6 @@ def test_a_new_key_is_limited_or_known_to_be_taken(section: str):
     assert keys, section
     limited = set(capabilities("transformers").honours)
     assert keys - limited == {f"{section}.{key}" for key in TAKEN_BY_TRANSFORMERS[section]}
-
-
-def test_data_sets_are_not_blended_silently(tmp_path: Path):
-    recipe = write(tmp_path, SMALL + "data: {train: [[1.0, data/a], [2.0, data/b]]}\n")
-    (finding,) = of("DSF140", findings_of(recipe))
-    assert (finding.key, finding.place.line) == ("data.train", 9)
 
 
 def test_every_rule_is_broken_here():
