@@ -100,7 +100,7 @@ def shrink(
     )
     every = plan.train.recompute_every
     block = use("train.recompute_every", every, min(every, shape["layers"] // pp), "a stage has fewer layers")
-    validation = {}
+    validation: dict[str, Any] = {"eval_samples": None}
     if plan.train.eval_every:
         every = min(plan.train.eval_every, steps // 2)
         validation["eval_every"] = use("train.eval_every", plan.train.eval_every, every, few)
