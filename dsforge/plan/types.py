@@ -16,7 +16,7 @@ class Frozen(BaseModel):
 
 
 class Model(Frozen):
-    """The shape of the model. `padded_vocab` is a multiple of 128 x TP; padding is masked out.
+    """The shape of the model. `padded_vocab` is what the trainer's layers hold; padding is masked out.
 
     A plan shows any family; a rule (DSF141) keeps one that the trainer does not build from its ranks.
     """
@@ -39,7 +39,14 @@ class Model(Frozen):
     position: Literal["learned", "rope", "alibi"]
     rope_theta: float
     linear_bias: bool
+    """All matrices of the layers have a bias."""
+    qkv_bias: bool
+    """Queries, keys and values have one."""
+    qk_norm: bool
+    """Queries and keys are normalised over the width of a head."""
     init_std: float
+    hf_config: dict[str, Any] | None = None
+    """Values of a Hugging Face `config.json`, for a trainer that builds the model from one."""
 
 
 class Stage(Frozen):
@@ -137,6 +144,8 @@ class Checkpoint(Frozen):
     every_steps: int
     keep: int
     resume: str
+    init: str | None = None
+    """Folder with the Hugging Face weights that a run starts from, relative to the recipe's."""
 
 
 class Slurm(Frozen):

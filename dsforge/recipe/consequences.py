@@ -99,6 +99,7 @@ CONSEQUENCES: dict[str, Consequence] = {
     "checkpoint.every_steps": _E,
     "checkpoint.keep": _E,
     "checkpoint.resume": _C,  # other weights to start from
+    "checkpoint.init": _C,
     **dict.fromkeys(
         (
             "launch.launcher",

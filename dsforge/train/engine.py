@@ -30,9 +30,14 @@ def parameter_groups(parameters: Mapping[str, nn.Parameter], weight_decay: float
     """Return two groups: matrices, which decay, and one-dimensional biases and norms, which do not."""
     ordered = list(parameters.values())
     return [
-        {"params": [p for p in ordered if p.dim() > 1], "weight_decay": weight_decay},
-        {"params": [p for p in ordered if p.dim() <= 1], "weight_decay": 0.0},
+        {"params": [p for p in ordered if _dimensions(p) > 1], "weight_decay": weight_decay},
+        {"params": [p for p in ordered if _dimensions(p) <= 1], "weight_decay": 0.0},
     ]
+
+
+def _dimensions(parameter: nn.Parameter) -> int:
+    # ZeRO-3 may have emptied it already; its own shape then stands beside it.
+    return len(getattr(parameter, "ds_shape", parameter.shape))
 
 
 class Engine:
