@@ -19,8 +19,7 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, seq, hidden = x.shape
         q, k, v = (
-            part.view(batch, seq, self.heads, -1).transpose(1, 2)
-            for part in self.qkv(x).split(hidden, dim=2)
+            part.view(batch, seq, self.heads, -1).transpose(1, 2) for part in self.qkv(x).split(hidden, dim=2)
         )
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(mixed.transpose(1, 2).reshape(batch, seq, hidden))

@@ -103,6 +103,6 @@ def _failed(name: str, why: str) -> DsforgeError:
     return DsforgeError(
         "DSF208",
         f"the {name} kernel could not be built: {why}",
-        hint="install a CUDA toolkit that fits torch, or use torch's own Adam (torch_adam in ds_config.json)",
+        hint="install a CUDA toolkit that fits torch: until then the ranks use PyTorch's fused AdamW",
         exit_code=ExitCode.ENVIRONMENT,
     )
