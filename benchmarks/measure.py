@@ -10,13 +10,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parent.parent
 _ENGINES = ("torch", "deepspeed", "megatron-core")
 _CPU_NAMES = "/proc/cpuinfo"
+
+STEADY_FROM = 4
+"""Steps before this one warm caches up and are not counted."""
 
 Figure = Callable[[], float]
 
@@ -81,6 +86,23 @@ def medians(figures: Mapping[str, list[float]], digits: int) -> dict[str, float]
 def ratio(above: list[float], below: list[float], digits: int = 3) -> float:
     """Return the median over the rounds of one contestant's figure over another's of the same round."""
     return round(statistics.median(a / b for a, b in zip(above, below, strict=True)), digits)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps that a contestant wrote down."""
+
+    losses: list[float]
+    seconds: float
+    """Median of the steady steps."""
+
+
+def read_steps(path: Path) -> Steps:
+    """Return the steps of a file with a line of JSON each."""
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    times = [line["time"] for line in lines][STEADY_FROM - 1 :]
+    steady = statistics.median(later - earlier for earlier, later in pairwise(times))
+    return Steps([line["loss"] for line in lines], steady)
 
 
 def report(benchmark: str, figures: Mapping[str, object], **facts: object) -> None:

@@ -9,42 +9,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import measure
+
 from dsforge.data.prepare import builtin_corpus
 from dsforge.launch.machine import free_port
 from dsforge.train.reader import read_index
 
 ROUNDS = 3
-STEADY_FROM = 4
-"""Steps before this one warm caches up and are not counted."""
 THREADS = "1"
 HERE = Path(__file__).resolve().parent
 RECIPE = HERE / "training.yaml"
 ENVIRON = measure.environment(OMP_NUM_THREADS=THREADS, DS_ACCELERATOR="cpu")
-
-
-@dataclass(frozen=True)
-class Steps:
-    """The steps that a contestant wrote down."""
-
-    losses: list[float]
-    seconds: float
-    """Median of the steady steps."""
-
-
-def read_steps(path: Path) -> Steps:
-    """Return the steps of a file with a line of JSON each."""
-    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    times = [line["time"] for line in lines][STEADY_FROM - 1 :]
-    steady = statistics.median(later - earlier for earlier, later in pairwise(times))
-    return Steps([line["loss"] for line in lines], steady)
 
 
 class Contest:
@@ -62,7 +41,7 @@ class Contest:
         self.last_losses: dict[str, float] = {}
         self.runs = 0
 
-    def _speed(self, name: str, steps: Steps) -> float:
+    def _speed(self, name: str, steps: measure.Steps) -> float:
         self.last_losses[name] = round(steps.losses[-1], 2)
         batch = self.plan["batch"]
         return batch["global_size"] * batch["seq_len"] / steps.seconds
@@ -71,7 +50,7 @@ class Contest:
         """Train through `dsforge launch`."""
         words = ["launch", RECIPE, *self.changes, "--runs", self.folder / "runs", "--json"]
         told = json.loads(measure.run([measure.BIN / "dsforge", *words], environ=ENVIRON))
-        return self._speed("forge", read_steps(Path(told["run"], "attempt-1", "metrics.jsonl")))
+        return self._speed("forge", measure.read_steps(Path(told["run"], "attempt-1", "metrics.jsonl")))
 
     def _peer(self, name: str, start: list[str], *more: str | Path) -> float:
         self.runs += 1
@@ -80,7 +59,7 @@ class Contest:
         given = ["--plan", self.folder / "bundle" / "plan.json", "--tokens", f"{self.corpus}.bin"]
         words = [*start, *given, "--token-type", index.dtype.str, "--out", out, *more]
         measure.run(words, environ=ENVIRON)
-        return self._speed(name, read_steps(out))
+        return self._speed(name, measure.read_steps(out))
 
     def plain_torch(self) -> float:
         """Train with PyTorch alone."""

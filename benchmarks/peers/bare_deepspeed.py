@@ -1,4 +1,4 @@
-"""The same model under DeepSpeed, as its documentation shows it: the `deepspeed` launcher and one config file."""
+"""The same model under DeepSpeed, as its documentation shows it: the launcher and one configuration."""
 
 from __future__ import annotations
 

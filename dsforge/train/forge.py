@@ -15,7 +15,7 @@ from dsforge.train.finite import check_step, check_weights
 from dsforge.train.fits import DataFacts, data_facts
 from dsforge.train.parameters import model_parameters
 from dsforge.train.reader import IndexedCorpus
-from dsforge.train.recorder import Recorder
+from dsforge.train.recorder import Recorder, memory_peaks
 from dsforge.train.schedule import learning_rate
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def train(context: RankContext) -> None:
     if context.dump_dir is not None:
         specs = {spec.name: spec for spec in model_parameters(plan.model)}
         dump(engine.parameters, specs, where, context.dump_dir)
-    recorder.event("finished", f"{plan.train.steps} steps done")
+    recorder.event("finished", f"{plan.train.steps} steps done", memory=memory_peaks(device))
     torch.distributed.destroy_process_group()
 
 
@@ -135,7 +135,8 @@ def run(
         result = engine.step(batches, rate)
         check_step(result, engine.own_loss, step, context, recorder)
         recorder.metrics(step, result, rate, time.perf_counter() - began)
-        if step == plan.train.steps or (every and step % every == 0):
+        is_last = plan.checkpoint.at_end and step == plan.train.steps
+        if is_last or (every and step % every == 0):
             check_weights(engine.parameters, step, context, recorder)
             folder = checkpoint.save(engine, context, step, data)
             recorder.event("checkpoint", f"checkpoint of step {step} written", step=step, folder=str(folder))
