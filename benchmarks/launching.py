@@ -1,6 +1,6 @@
 """What `dsforge launch` costs beside the same bundle started by hand: bare `deepspeed` with its command line.
 
-Run: make bench. The peer is the rendered launch.sh, which is the deepspeed command and the variables it needs.
+Run: make bench. The peer is the rendered launch.sh: the deepspeed command and the variables it needs.
 Start: from starting the program to the first step on record. Step: the time between two lines of metrics.
 """
 
@@ -29,7 +29,7 @@ CHANGES = (
 
 
 class Contest:
-    """Both ways to start one bundle; each call returns the seconds to the first step and keeps those of a step."""
+    """Both ways to start one bundle; each call gives the seconds to the first step, and keeps a step's."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
