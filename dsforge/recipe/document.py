@@ -120,13 +120,18 @@ def _place_of_character(text: str, position: int | None, file: str) -> Place:
 
 def _marked(error: MarkedYAMLError, text: str, file: str) -> DsforgeError:
     mark = error.problem_mark or error.context_mark
+    hint = "correct the YAML syntax"
+    opened = error.context_mark
+    if "parsing a flow" in (error.context or "") and opened and mark and opened.line < mark.line:
+        # The parser stumbles where the next key begins; what is wrong is the bracket that was left open.
+        mark = opened
+        hint = "close the bracket that opens here, or set the comma that is missing inside"
     place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
     if type(error).__name__ == "DuplicateKeyError":
         words = (error.problem or "").split('"')
         key = words[1] if len(words) > 1 else "a key"
         return DsforgeError("DSF003", f"key `{key}` stands twice", place, "keep one of the two")
     problem = " ".join(filter(None, [error.context, error.problem]))
-    hint = "correct the YAML syntax"
     if mark is not None and _BARE_REFERENCE.search("".join(text.splitlines()[mark.line : mark.line + 1])):
         hint = 'inside braces a reference takes quotes: "${NAME:default}"'
     return DsforgeError("DSF002", f"not valid YAML: {problem}", place, hint)

@@ -105,7 +105,7 @@ def test_quantities_take_units(tmp_path: Path):
         ("name: small", "name: !!python/name:os.system a", "DSF002", 2, 7, "is not allowed", "plain"),
         ("name: small", "name: !!binary aGk=", "DSF002", 2, 7, "is not allowed", "plain value"),
         ("cluster: {", "cluster: !!python/dict {", "DSF002", 4, 10, "is not allowed", "plain value"),
-        ("name: small", "name: [", "DSF002", 4, 1, "not valid YAML", "correct the YAML"),
+        ("name: small", "name: [", "DSF002", 2, 7, "not valid YAML", "close the bracket"),
         ("name: small", "name: *nowhere", "DSF002", 2, 7, "undefined alias", "correct the YAML"),
         ("name: small", "name: 'a\0'", "DSF002", 2, 9, "unacceptable character", "correct the YAML"),
         ("name: small", "\tname: small", "DSF002", 2, 1, "not valid YAML", "correct the YAML"),
