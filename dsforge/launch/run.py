@@ -11,7 +11,6 @@ import time
 from dataclasses import replace
 
 from dsforge.base import lease, prctl, processes
-from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.launch import machine, op_cache
 from dsforge.launch.attempt import Attempt
@@ -103,10 +102,7 @@ def _prepare_ops(request: LaunchRequest, found: Preflight, on_event: OnEvent) ->
         on_event(
             ProgressEvent(time.time(), "prebuild", f"building {', '.join(names)} where it is not built yet")
         )
-        try:
-            op_cache.build_ops(names, ops_environ)
-        except DsforgeError as error:
-            why = error.message.splitlines()[-1]
+        for why in op_cache.build_ops(names, ops_environ):
             on_event(ProgressEvent(time.time(), "prebuild", f"the ranks use PyTorch's fused AdamW: {why}"))
 
 
