@@ -5,7 +5,7 @@ set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 python=${DSFORGE_PYTHON:-.venv/bin/python}
-[ -x "$python" ] || make .venv/.ready
+[ -x "$python" ] || make .venv/.ready >&2
 # One GPU is measured; the driver's list and the ranks must mean the same one.
 export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
