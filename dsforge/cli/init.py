@@ -9,7 +9,7 @@ import typer
 
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
-from dsforge.cli import output
+from dsforge.cli import complete, output
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -18,10 +18,15 @@ def register(app: typer.Typer, panel: str) -> None:
 
 
 def init(
-    model: Annotated[str, typer.Option(help="A preset or a size; see `dsforge presets list`.")] = "gpt2",
+    model: Annotated[
+        str,
+        typer.Option(help="A preset or a size; see `dsforge presets list`.", autocompletion=complete.models),
+    ] = "gpt2",
     gpus: Annotated[int, typer.Option(min=1, max=1_048_576, help="GPUs in all.")] = 8,
     gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of one host.")] = 8,
-    gpu: Annotated[str, typer.Option(help="The GPU, or cpu.")] = "a100-sxm-80gb",
+    gpu: Annotated[
+        str, typer.Option(help="The GPU, or cpu.", autocompletion=complete.gpus)
+    ] = "a100-sxm-80gb",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write. Default: stdout.")] = None,
     schema: Annotated[
         str,

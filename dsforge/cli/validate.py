@@ -11,7 +11,7 @@ import typer
 
 from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.base.exits import ExitCode
-from dsforge.cli import output
+from dsforge.cli import complete, output
 from dsforge.cli.options import JsonOption, ProfileOption, SetOption
 
 
@@ -23,7 +23,11 @@ def register(app: typer.Typer, panel: str) -> None:
 def validate(
     arguments: Annotated[
         list[str],
-        typer.Argument(metavar="RECIPE... [KEY=VALUE]...", help="Recipes, then changes for all of them."),
+        typer.Argument(
+            metavar="RECIPE... [KEY=VALUE]...",
+            help="Recipes, then changes for all of them.",
+            autocompletion=complete.recipes_then_changes,
+        ),
     ],
     set_: SetOption = None,
     profile: ProfileOption = None,
