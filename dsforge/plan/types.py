@@ -138,10 +138,11 @@ class Data(Frozen):
 
 
 class Checkpoint(Frozen):
-    """Where and when to save. `dir` None means the run directory; every_steps 0 means at the end only."""
+    """Where and when to save. `dir` None means the run directory; every_steps 0: only `at_end`, if at all."""
 
     dir: str | None
     every_steps: int
+    at_end: bool = True
     keep: int
     resume: str
     init: str | None = None

@@ -222,7 +222,10 @@ class CheckpointSection(Section):
     """When and where states are saved."""
 
     dir: PathText | None = Field(default=None, description="Default: inside the run directory.")
-    every_steps: StepsOrNone = Field(default=0, description="Steps between saves; 0: only at the end.")
+    every_steps: StepsOrNone = Field(
+        default=0, description="Steps between saves; 0: none but the one at the end."
+    )
+    at_end: Flag = Field(default=True, description="Save after the last step; false for a benchmark.")
     keep: Count = Field(default=3, description="Newest checkpoints kept; 0: all.")
     resume: PathText = Field(
         default="auto", description="auto: newest whole checkpoint if any; never; or a checkpoint's path."

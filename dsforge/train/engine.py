@@ -103,7 +103,7 @@ class Engine:
             cut = getattr(parameter, "tensor_model_parallel", False)
             tied_copy = getattr(parameter, "ds_pipe_replicated", False)
             if parameter.grad is not None and (cut or first_shard) and not tied_copy:
-                total += parameter.grad.double().square().sum()
+                total += torch.linalg.vector_norm(parameter.grad, dtype=torch.float64).square()
         dist.all_reduce(total, group=self.grid.get_model_parallel_group())
         return math.sqrt(total.item())
 

@@ -18,7 +18,7 @@ from dsforge.train.dump import dump, whole_shards
 from dsforge.train.finite import check_step, check_weights
 from dsforge.train.fits import DataFacts, data_facts
 from dsforge.train.parameters import model_parameters
-from dsforge.train.recorder import Recorder
+from dsforge.train.recorder import Recorder, memory_peaks
 from dsforge.train.samples import Samples, training_samples
 from dsforge.train.schedule import learning_rate
 from dsforge.train.stop import LISTENER, StopAgreement
@@ -87,7 +87,7 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
             specs = {spec.name: spec for spec in model_parameters(plan.model)}
             tensors = trainer.global_tensors(whole_shards(engine.parameters), plan.model)
             dump(tensors, specs, where, context.dump_dir)
-        recorder.event("finished", f"{plan.train.steps} steps done")
+        recorder.event("finished", f"{plan.train.steps} steps done", memory=memory_peaks(device))
     torch.distributed.destroy_process_group()
     return ended
 
@@ -151,7 +151,8 @@ def run(
         recorder.metrics(step, result, rate, time.perf_counter() - began)
         validation.follow(step, engine, recorder)
         stopping = stop.agreed()
-        if stopping or step == plan.train.steps or (every and step % every == 0):
+        is_last = plan.checkpoint.at_end and step == plan.train.steps
+        if stopping or is_last or (every and step % every == 0):
             check_weights(engine.parameters, step, context, recorder)
             folder = checkpoint.save(engine, context, step, data)
             recorder.event("checkpoint", f"checkpoint of step {step} written", step=step, folder=str(folder))

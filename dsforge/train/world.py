@@ -81,6 +81,8 @@ def join(context: RankContext, device: torch.device) -> None:
             rank=rank,
             world_size=world_size,
             timeout=_limit(launch.collective_timeout_seconds),
+            # Without it NCCL guesses the device of a barrier by the rank's number.
+            device_id=device if device.type == "cuda" else None,
         )
     except (dist.DistError, RuntimeError, OSError) as error:
         message, hint = _why_not_met(error, address)
