@@ -104,7 +104,8 @@ def _prepare_ops(request: LaunchRequest, found: Preflight, on_event: OnEvent) ->
         on_event(
             ProgressEvent(time.time(), "prebuild", f"building {', '.join(names)} where it is not built yet")
         )
-        op_cache.build_ops(names, ops_environ)
+        for why in op_cache.build_ops(names, ops_environ):
+            on_event(ProgressEvent(time.time(), "prebuild", f"the ranks use PyTorch's fused AdamW: {why}"))
 
 
 class _Run:

@@ -30,9 +30,14 @@ def parameter_groups(parameters: Mapping[str, nn.Parameter], weight_decay: float
     """Return two groups: matrices, which decay, and one-dimensional biases and norms, which do not."""
     ordered = list(parameters.values())
     return [
-        {"params": [p for p in ordered if p.dim() > 1], "weight_decay": weight_decay},
-        {"params": [p for p in ordered if p.dim() <= 1], "weight_decay": 0.0},
+        {"params": [p for p in ordered if _dimensions(p) > 1], "weight_decay": weight_decay},
+        {"params": [p for p in ordered if _dimensions(p) <= 1], "weight_decay": 0.0},
     ]
+
+
+def _dimensions(parameter: nn.Parameter) -> int:
+    # ZeRO-3 may have emptied it already; its own shape then stands beside it.
+    return len(getattr(parameter, "ds_shape", parameter.shape))
 
 
 class Engine:
@@ -98,7 +103,7 @@ class Engine:
             cut = getattr(parameter, "tensor_model_parallel", False)
             tied_copy = getattr(parameter, "ds_pipe_replicated", False)
             if parameter.grad is not None and (cut or first_shard) and not tied_copy:
-                total += parameter.grad.double().square().sum()
+                total += torch.linalg.vector_norm(parameter.grad, dtype=torch.float64).square()
         dist.all_reduce(total, group=self.grid.get_model_parallel_group())
         return math.sqrt(total.item())
 

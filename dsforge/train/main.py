@@ -13,9 +13,8 @@ from dsforge.base.errors import DsforgeError
 from dsforge.train.context import read_context
 from dsforge.train.stop import LISTENER
 
-TRAINERS = {"forge": "dsforge.train.forge"}
-"""A trainer is a module with `train(context)`, which returns 0 when all steps are done, 143 when it stopped
-before because a rank was told to; see docs/adr/0010-a-request-to-stop.md."""
+TRAINERS = {"forge": "dsforge.train.forge", "transformers": "dsforge.train.hugging_face"}
+"""A trainer is a module with what `dsforge.train.run.Trainer` says."""
 
 
 def trainer_module(name: str) -> ModuleType:
@@ -34,7 +33,9 @@ def main() -> int:
     LISTENER.listen()
     try:
         context = read_context()
-        code: int = trainer_module(context.plan.trainer).train(context)
+        trainer = trainer_module(context.plan.trainer)
+        # Loads torch: not before a signal is answered.
+        code: int = importlib.import_module("dsforge.train.run").train(context, trainer)
     except DsforgeError as error:
         where = f" ({error.place})" if error.place and str(error.place) else ""
         sys.stderr.write(f"error[{error.code}]: {error.message}{where}\n")

@@ -42,6 +42,8 @@ def make_plan(
             position="learned",
             rope_theta=10000.0,
             linear_bias=True,
+            qkv_bias=True,
+            qk_norm=False,
             init_std=0.02,
         ),
         parameters=types.Parameters(total=1, by_component={}),

@@ -47,6 +47,8 @@ def plan_value(**changes: object) -> dict:
             "position": "rope",
             "rope_theta": 10000.0,
             "linear_bias": False,
+            "qkv_bias": False,
+            "qk_norm": False,
             "init_std": 0.02,
         },
         "parameters": {"total": 0, "by_component": {}},
