@@ -78,6 +78,8 @@ def _print(made: Plan) -> None:
     output.line(f"  data     {_data(made)}")
     if made.train.eval_every:
         output.line(f"  valid    {_validation(made)}")
+    if made.checkpoint.init is not None:
+        output.line(f"  start    the weights in {output.one_line(made.checkpoint.init)}")
     nominal = made.nominal
     output.line(
         f"  nominal  {format_count(nominal.parameters)} x {nominal.bytes_per_parameter} B = "
@@ -115,6 +117,7 @@ def _print(made: Plan) -> None:
 def _recompute(train: Train) -> str:
     several = f", blocks of {train.recompute_every} layers" if train.recompute_every > 1 else ""
     return f"{train.recompute}{several}"
+
 
 def _validation(made: Plan) -> str:
     train = made.train
