@@ -181,10 +181,17 @@ def ask_removed() -> list[str]:
 
 def ask_schedulers() -> dict[str, Any]:
     """Return the parameters of each scheduler, by its exact name; without a default they are required."""
+    import torch
     from deepspeed.runtime import lr_schedules
 
-    names = lr_schedules.VALID_LR_SCHEDULES
-    return {name: _parameters(getattr(lr_schedules, name)) for name in sorted(names)}
+    # The engine falls back to torch's own, by their exact names too.
+    found = {
+        name: cls
+        for name, cls in vars(torch.optim.lr_scheduler).items()
+        if inspect.isclass(cls) and cls.__module__ == "torch.optim.lr_scheduler" and hasattr(cls, "step")
+    }
+    found |= {name: getattr(lr_schedules, name) for name in lr_schedules.VALID_LR_SCHEDULES}
+    return {name: _parameters(cls) for name, cls in sorted(found.items()) if not name.startswith("_")}
 
 
 def ask_optimizers() -> dict[str, Any]:

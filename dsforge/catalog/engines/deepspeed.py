@@ -1,0 +1,77 @@
+"""What one version of DeepSpeed's configuration takes: kept in `deepspeed.yaml`, or asked of the installed one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from ruamel.yaml import YAML
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The keys of one mapping. Checked: another key is rejected; open: another key may be read elsewhere."""
+
+    keys: Mapping[str, Key]
+    checked: bool = False
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: `kind` is bool, int, float, text or any; `default` None where the library names none."""
+
+    kind: str = "any"
+    default: Any = None
+    choices: tuple[Any, ...] = ()
+    replaced_by: str | None = None
+    section: Section | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeepSpeedKeys:
+    """A version's configuration.
+
+    `removed`: dotted keys that it refuses by name. `optimizers`: by name and by what computes it (gpu, cpu,
+    torch) the parameters with their defaults; `schedulers` likewise, "required" without a default.
+    """
+
+    version: str
+    top: Section
+    removed: frozenset[str]
+    optimizers: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    schedulers: Mapping[str, Mapping[str, Any]]
+    source: str = field(default="catalogue")
+
+
+def keys_from(table: Mapping[str, Any], source: str) -> DeepSpeedKeys:
+    """Return the typed form of what the probe prints."""
+    return DeepSpeedKeys(
+        version=str(table["version"]),
+        top=_section({"keys": table["keys"]}),
+        removed=frozenset(table["removed"]),
+        optimizers=table["optimizers"],
+        schedulers=table["schedulers"],
+        source=source,
+    )
+
+
+def _section(row: Mapping[str, Any]) -> Section:
+    keys = {name: _key(inner) for name, inner in row["keys"].items()}
+    return Section(keys, bool(row.get("checked")), bool(row.get("open")))
+
+
+def _key(row: Mapping[str, Any]) -> Key:
+    if "keys" in row:
+        return Key(section=_section(row))
+    return Key(row["kind"], row.get("default"), tuple(row.get("choices", ())), row.get("replaced_by"))
+
+
+@cache
+def known_keys() -> DeepSpeedKeys:
+    """Return the catalogue's version, for machines without the library."""
+    text = resources.files("dsforge.catalog.engines").joinpath("deepspeed.yaml").read_text("utf-8")
+    return keys_from(YAML(typ="safe", pure=True).load(text), "catalogue")

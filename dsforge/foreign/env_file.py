@@ -1,0 +1,72 @@
+"""A `.deepspeed_env` as deepspeed's launcher reads it: no shell, no comments, each line as it stands."""
+
+from __future__ import annotations
+
+import re
+
+from dsforge.base.errors import Finding, Place, Severity
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET = re.compile(r"(SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_KEY)", re.IGNORECASE)
+
+
+def check_env_file(text: str, file: str) -> list[Finding]:
+    """Return what each line would become on the ranks where that is not what it seems to say."""
+    found: list[Finding] = []
+    first: dict[str, int] = {}
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        place = Place(file, number, 1)
+        name, equals, value = line.partition("=")
+        if not line.strip():
+            message = "a blank line: the launcher crashes on it (it expects NAME=VALUE)"
+            found.append(_error("DSF680", message, place, "remove the line"))
+        elif not equals:
+            message = f"`{line[:60]}` has no `=`: the launcher crashes on it"
+            found.append(_error("DSF680", message, place, "write NAME=VALUE, or remove the line"))
+        else:
+            found += _line(name.strip(), value.rstrip("\r"), place, crlf=value.endswith("\r"))
+            if name.strip() in first:
+                message = f"`{name.strip()[:60]}` is set twice, first in line {first[name.strip()]}: the last one counts"
+                found.append(Finding("DSF684", Severity.WARNING, message, None, place, "keep one"))
+            first.setdefault(name.strip(), number)
+    return found
+
+
+def _error(code: str, message: str, place: Place, hint: str) -> Finding:
+    return Finding(code, Severity.ERROR, message, None, place, hint)
+
+
+def _line(name: str, value: str, place: Place, *, crlf: bool) -> list[Finding]:
+    found: list[Finding] = []
+    if name.startswith("#"):
+        message = f"a comment is no comment here: the launcher exports a variable named `{name[:60]}`"
+        return [_error("DSF681", message, place, "remove the line")]
+    if name.startswith("export "):
+        bare = name.removeprefix("export ").strip()
+        message = f"`export` becomes part of the name: `{bare[:60]}` is not set by this line"
+        return [_error("DSF681", message, place, f"write `{bare[:60]}=...`")]
+    if not _NAME.fullmatch(name):
+        return [_error("DSF681", f"`{name[:60]}` is no name of a variable", place, "letters, digits and _")]
+    if _SECRET.search(name) and value:
+        message = f"`{name}` looks like a secret: it lies in a file and shows in the ranks' command lines"
+        found.append(Finding("DSF683", Severity.WARNING, message, None, place, "launch.env_from names it instead"))
+    secret = bool(found)
+    if crlf:
+        message = f"the line ends with a carriage return, which becomes part of `{name}`"
+        found.append(_error("DSF681", message, place, "save the file with Unix line ends"))
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        message = f"the quotes become part of `{name}`'s value: no shell reads this file under mpirun or srun"
+        found.append(Finding("DSF681", Severity.WARNING, message, None, place, f"write `{name}=` and the bare value"))
+    elif value.strip() != value or " " in value:
+        message = f"`{name}`'s value holds blanks: pdsh cuts it at the first, others add quotes that stay in it"
+        found.append(Finding("DSF682", Severity.WARNING, message, None, place, "a value without blanks"))
+    if "," in value:
+        message = f"`{name}`'s value holds a comma: srun --export cuts it there"
+        found.append(Finding("DSF682", Severity.WARNING, message, None, place, "set it in the job's script"))
+    if "$" in value and not secret:
+        message = f"`$` in `{name}`'s value is expanded by the remote shell under pdsh, and by nothing elsewhere"
+        found.append(Finding("DSF682", Severity.WARNING, message, None, place, "write the value out"))
+    return found
