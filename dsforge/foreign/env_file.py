@@ -7,6 +7,8 @@ import re
 from dsforge.base.errors import Finding, Place, Severity
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_QUOTED = re.compile(r"[^\w@%+=:,./-]")
+"""The launcher's own pattern: a value that holds such a character gets double quotes, whoever reads it."""
 _SECRET = re.compile(r"(SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_KEY)", re.IGNORECASE)
 
 
@@ -27,11 +29,12 @@ def check_env_file(text: str, file: str) -> list[Finding]:
             message = f"`{line[:60]}` has no `=`: the launcher crashes on it"
             found.append(_error("DSF680", message, place, "write NAME=VALUE, or remove the line"))
         else:
-            found += _line(name.strip(), value.rstrip("\r"), place, crlf=value.endswith("\r"))
-            if name.strip() in first:
-                message = f"`{name.strip()[:60]}` is set twice, first in line {first[name.strip()]}: the last one counts"
-                found.append(Finding("DSF684", Severity.WARNING, message, None, place, "keep one"))
-            first.setdefault(name.strip(), number)
+            name = name.strip()
+            found += _line(name, value.strip(), place)
+            if name in first:
+                message = f"`{name[:60]}` is set twice, first in line {first[name]}: the last one counts"
+                found.append(_warning("DSF684", message, place, "keep one"))
+            first.setdefault(name, number)
     return found
 
 
@@ -39,7 +42,7 @@ def _error(code: str, message: str, place: Place, hint: str) -> Finding:
     return Finding(code, Severity.ERROR, message, None, place, hint)
 
 
-def _line(name: str, value: str, place: Place, *, crlf: bool) -> list[Finding]:
+def _line(name: str, value: str, place: Place) -> list[Finding]:
     found: list[Finding] = []
     if name.startswith("#"):
         message = f"a comment is no comment here: the launcher exports a variable named `{name[:60]}`"
@@ -52,21 +55,21 @@ def _line(name: str, value: str, place: Place, *, crlf: bool) -> list[Finding]:
         return [_error("DSF681", f"`{name[:60]}` is no name of a variable", place, "letters, digits and _")]
     if _SECRET.search(name) and value:
         message = f"`{name}` looks like a secret: it lies in a file and shows in the ranks' command lines"
-        found.append(Finding("DSF683", Severity.WARNING, message, None, place, "launch.env_from names it instead"))
-    secret = bool(found)
-    if crlf:
-        message = f"the line ends with a carriage return, which becomes part of `{name}`"
-        found.append(_error("DSF681", message, place, "save the file with Unix line ends"))
+        found.append(_warning("DSF683", message, place, "a recipe names it in launch.env_from instead"))
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
-        message = f"the quotes become part of `{name}`'s value: no shell reads this file under mpirun or srun"
-        found.append(Finding("DSF681", Severity.WARNING, message, None, place, f"write `{name}=` and the bare value"))
-    elif value.strip() != value or " " in value:
-        message = f"`{name}`'s value holds blanks: pdsh cuts it at the first, others add quotes that stay in it"
-        found.append(Finding("DSF682", Severity.WARNING, message, None, place, "a value without blanks"))
+        message = f"the quotes become part of `{name}`'s value: no shell reads this file"
+        found.append(_error("DSF681", message, place, f"write `{name}=` and the bare value"))
+    elif odd := _QUOTED.search(value):
+        message = (
+            f"`{name}`'s value holds `{odd[0]}`: the launcher puts quotes around the value, which stay in it "
+            "under mpirun and srun"
+        )
+        found.append(_warning("DSF682", message, place, "a value of letters, digits and @%+=:,./- only"))
     if "," in value:
-        message = f"`{name}`'s value holds a comma: srun --export cuts it there"
-        found.append(Finding("DSF682", Severity.WARNING, message, None, place, "set it in the job's script"))
-    if "$" in value and not secret:
-        message = f"`$` in `{name}`'s value is expanded by the remote shell under pdsh, and by nothing elsewhere"
-        found.append(Finding("DSF682", Severity.WARNING, message, None, place, "write the value out"))
+        message = f"`{name}`'s value holds a comma: srun --export cuts the value there"
+        found.append(_warning("DSF682", message, place, "under slurm set it in the job's script"))
     return found
+
+
+def _warning(code: str, message: str, place: Place, hint: str) -> Finding:
+    return Finding(code, Severity.WARNING, message, None, place, hint)

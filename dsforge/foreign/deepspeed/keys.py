@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,12 +54,12 @@ class KeyCheck:
         """Say what becomes of a key that the library does not have."""
         at, _, name = dotted.rpartition(".")
         known = section.keys
-        near = nearest(name, known) or (nearest(name, known, 0.4) if section is self.keys.top else None)
-        home = next((where for where, key in walk(self.keys.top) if key == name and where != at), None)
-        if near:
-            hint = f"did you mean `{at + '.' if at else ''}{near}`?"
-        elif home is not None:
-            hint = f"move it to `{home + '.' if home else ''}{name}`"
+        near = nearest(name, known, 0.5 if section is self.keys.top else 0.6)
+        homes = [where for where, key in walk(self.keys.top) if key == name]
+        if len(homes) == 1:
+            hint = f"move it to `{_under(homes[0], name)}`"
+        elif near:
+            hint = f"did you mean `{_under(at, near)}`?"
         else:
             hint = f"remove `{dotted}`"
         if section.checked:
@@ -73,7 +74,7 @@ class KeyCheck:
             return
         if key.replaced_by:
             self.seen.warn(
-                "DSF616", f"`{dotted}` is deprecated", dotted, f"use `{key.replaced_by}` beside it instead"
+                "DSF616", f"`{dotted}` is deprecated", dotted, f"use `{key.replaced_by}` instead"
             )
         if value == "auto" and key.default != "auto":
             self.auto(dotted, key, checked=checked)
@@ -134,10 +135,14 @@ class KeyCheck:
         if not checked:
             fate = "any text counts as true" if key.kind == "bool" else "nothing checks it until it is used"
             self.seen.error("DSF614", f"{what}: {fate}", dotted, hint, **fix)
-        elif plain is None or (key.kind == "int" and not isinstance(plain, int)):
+        elif plain is None or (key.kind == "int" and not value.strip().lstrip("+-").isdecimal()):
             self.reject(dotted, f"is the text {shown(value)}, not {_NAMES[key.kind]}", hint)
         else:
             self.seen.warn("DSF614", f"{what}: it is taken as {shown(plain)}", dotted, hint, **fix)
+
+
+def _under(section: str, name: str) -> str:
+    return f"{section}.{name}" if section else name
 
 
 _NAMES = {"int": "a whole number", "float": "a number", "bool": "true or false", "text": "text"}
@@ -148,12 +153,13 @@ def _plain(text: str, kind: str) -> Any:
     """Return the value that a text spells; None when it spells none of this kind."""
     if kind == "bool":
         return _TRUTH.get(text.strip().lower())
-    for number in (int, float):
-        try:
-            return number(text.strip()) if len(text) < 40 else None
-        except ValueError:
-            continue
-    return None
+    try:
+        number = float(text) if len(text) < 40 else math.nan
+    except ValueError:
+        return None
+    if not math.isfinite(number):
+        return None
+    return int(number) if number.is_integer() and kind == "int" else number
 
 
 def _mismatch(value: Any, key: Key) -> str | None:
@@ -182,4 +188,4 @@ def walk(section: Section, at: str = "") -> Iterator[tuple[str, str]]:
     for name, key in section.keys.items():
         yield at, name
         if key.section is not None:
-            yield from walk(key.section, f"{at}.{name}" if at else name)
+            yield from walk(key.section, _under(at, name))
