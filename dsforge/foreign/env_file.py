@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from dsforge.base.errors import Finding, Place, Severity
+from dsforge.base.text import SECRET_NAME, without_secrets
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _QUOTED = re.compile(r"[^\w@%+=:,./-]")
 """The launcher's own pattern: a value that holds such a character gets double quotes, whoever reads it."""
-_SECRET = re.compile(r"(SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_KEY)", re.IGNORECASE)
 
 
 def check_env_file(text: str, file: str) -> list[Finding]:
@@ -26,7 +26,7 @@ def check_env_file(text: str, file: str) -> list[Finding]:
             message = "a blank line: the launcher crashes on it (it expects NAME=VALUE)"
             found.append(_error("DSF680", message, place, "remove the line"))
         elif not equals:
-            message = f"`{line[:60]}` has no `=`: the launcher crashes on it"
+            message = f"`{without_secrets(line)[:60]}` has no `=`: the launcher crashes on it"
             found.append(_error("DSF680", message, place, "write NAME=VALUE, or remove the line"))
         else:
             name = name.strip()
@@ -53,7 +53,7 @@ def _line(name: str, value: str, place: Place) -> list[Finding]:
         return [_error("DSF681", message, place, f"write `{bare[:60]}=...`")]
     if not _NAME.fullmatch(name):
         return [_error("DSF681", f"`{name[:60]}` is no name of a variable", place, "letters, digits and _")]
-    if _SECRET.search(name) and value:
+    if SECRET_NAME.search(name) and value:
         message = f"`{name}` looks like a secret: it lies in a file and shows in the ranks' command lines"
         found.append(_warning("DSF683", message, place, "a recipe names it in launch.env_from instead"))
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":

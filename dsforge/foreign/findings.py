@@ -47,9 +47,7 @@ class Examined:
         path: KeyPath = tuple(key.split(".")) if isinstance(key, str) else key
         dotted = ".".join(map(str, path))
         fix = None if value is MISSING else Fix(dotted, value)
-        self.findings.append(
-            Finding(code, severity, message, dotted, self.document.place(path), hint, fix)
-        )
+        self.findings.append(Finding(code, severity, message, dotted, self.document.place(path), hint, fix))
 
     def error(self, code: str, message: str, key: str | KeyPath, hint: str, *, value: Any = MISSING) -> None:
         """Add an error."""
@@ -60,10 +58,10 @@ class Examined:
         self.say(code, Severity.WARNING, message, key, hint, value=value)
 
 
-def nearest(wrong: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def nearest(wrong: str, known: Iterable[str]) -> str | None:
     """Return the known word that a wrong one most likely meant."""
     words = {word.lower(): word for word in known}
-    close = difflib.get_close_matches(wrong.lower().replace("-", "_"), words, n=1, cutoff=cutoff)
+    close = difflib.get_close_matches(wrong.lower().replace("-", "_"), words, n=1, cutoff=0.6)
     return words[close[0]] if close else None
 
 

@@ -26,13 +26,17 @@ def check_hostfile(text: str, file: str) -> list[Finding]:
             continue
         host, slots = match[1], int(match[2][:18])
         if host in first:
-            message = f"host `{host}` stands twice, first in line {first[host]}: the launcher refuses the file"
+            message = (
+                f"host `{host}` stands twice, first in line {first[host]}: the launcher refuses the file"
+            )
             found.append(_error("DSF673", message, place, "keep one line a host"))
         first.setdefault(host, number)
         found += _host_faults(host, place)
         rest = line[match.end() :]
         if rest and not rest.isspace():
-            message = f"the launcher reads `{line[:60]}` as {slots} slots and never looks at `{rest.strip()[:40]}`"
+            message = (
+                f"the launcher reads `{line[:60]}` as {slots} slots and never looks at `{rest.strip()[:40]}`"
+            )
             severity = Severity.WARNING if rest.lstrip() != rest else Severity.ERROR
             hint = f"write `{host} slots={slots}`"
             found.append(Finding("DSF671", severity, message, None, place, hint))
@@ -72,7 +76,7 @@ def _host_faults(host: str, place: Place) -> list[Finding]:
     for mark in _SEPARATORS:
         if mark in host:
             message = (
-                f"host `{host[:60]}` holds `{mark}`, which separates hosts from slots in --include and --exclude"
+                f"host `{host[:60]}` holds `{mark}`, which --include and --exclude take for the end of a host"
             )
             hint = "write the plain host name; user and port belong in ~/.ssh/config"
             return [Finding("DSF672", Severity.WARNING, message, None, place, hint)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dsforge.base.errors import Place
+from dsforge.base.text import SECRET_NAME
 from dsforge.foreign.findings import Examined, is_open, shown
 from dsforge.recipe.document import Document
 
@@ -81,7 +82,9 @@ class Taking:
         self._taken.add(dotted)
         has = self.seen.has(dotted)
         place = self.seen.document.place(tuple(dotted.split("."))) if has else None
-        self.out.left.append(Left(dotted, shown(self.seen.get(dotted)) if has else "", why, place))
+        secret = SECRET_NAME.search(dotted.rpartition(".")[2])
+        value = ("..." if secret else shown(self.seen.get(dotted))) if has else ""
+        self.out.left.append(Left(dotted, value, why, place))
 
     def need(self, key: str, dotted: str, why: str) -> None:
         """Ask for a recipe key that the file leaves open, unless it is given."""
@@ -91,7 +94,7 @@ class Taking:
             self.out.needed.append(Needed(key, why, place))
 
     def plain(self, key: str, dotted: str) -> None:
-        """Carry a value as it stands; one that is still open is asked for, one that is missing is not there."""
+        """Carry a value as it stands, if there is one; one that is still open is asked for."""
         value = self.take(dotted)
         if is_open(value):
             self.need(key, dotted, f"`{dotted}` is {shown(value)} in the file")

@@ -1,4 +1,4 @@
-"""JSON as people keep it: with comments, trailing commas, placeholders, keys that stand twice; with places."""
+"""JSON as people keep it: comments, trailing commas, placeholders, keys that stand twice; with places."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class _Reader:
             return _WORDS[word[0]]
         if word[0] in _PYTHON:
             self.fail(f"`{word[0]}` is Python, not JSON", f"write `{_PYTHON[word[0]]}`")
-        self.fail(f"`{word[0][:40]}` is no value", "put text between double quotes")
+        return self.fail(f"`{word[0][:40]}` is no value", "put text between double quotes")
 
     def mapping(self, path: KeyPath, depth: int) -> dict[str, Any]:
         out: dict[str, Any] = {}
@@ -138,7 +138,9 @@ class _Reader:
             start = self.at
             if self.text[start : start + 1] != '"':
                 word = _WORD.match(self.text, start)
-                self.fail(f"key `{word[0][:40] if word else ''}` has no quotes", "put it between double quotes")
+                self.fail(
+                    f"key `{word[0][:40] if word else ''}` has no quotes", "put it between double quotes"
+                )
             key = self.string()
             where = (*path, key)
             places = self.out.document.places

@@ -47,12 +47,16 @@ _HOST_LINE = re.compile(r"^\S+[ \t]+slots[ \t]*=", re.MULTILINE | re.IGNORECASE)
 
 
 def kind_of(path: Path) -> Kind:
-    """Return what a file looks like, by its name and then by its top; what cannot be read is a recipe's fault."""
+    """Return what a file looks like, by its name and then by its top; a recipe when nothing else."""
     name = path.name.lower()
     if name.endswith("deepspeed_env"):
         return Kind.ENV
     if "hostfile" in name and path.suffix not in (".yaml", ".yml", ".json"):
         return Kind.HOSTFILE
+    return _kind_by_top(path)
+
+
+def _kind_by_top(path: Path) -> Kind:
     try:
         head = read_bounded(path, _MAX_BYTES)[:_HEAD]
     except (OSError, ValueError):

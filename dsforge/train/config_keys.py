@@ -1,4 +1,4 @@
-"""What the installed DeepSpeed's configuration takes, found by asking it rather than by reading its manual."""
+"""What the installed DeepSpeed's configuration takes, found by asking it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def read(config: dict[str, Any], data_parallel: int = 1) -> Any:
 
     # Without a process group the library skips what it reads in a real job.
     with (
-        mock.patch("deepspeed.comm.get_rank", lambda *_, **__: 0),
-        mock.patch("deepspeed.comm.get_world_size", lambda *_, **__: data_parallel),
+        mock.patch("deepspeed.comm.get_rank", return_value=0),
+        mock.patch("deepspeed.comm.get_world_size", return_value=data_parallel),
     ):
         return DeepSpeedConfig(config)
 
@@ -65,7 +65,7 @@ def _row(path: tuple[str, ...], default: Any) -> dict[str, Any]:
     section = Reads({_UNKNOWN: 0})
     outcome = _try(path, section)
     if isinstance(outcome, ValidationError):
-        model = _model_of(outcome, path)
+        model = _model_of(outcome)
         if model is not None:
             return {"checked": True, "keys": model_keys(model)}
     rows, opened = _explore(path)
@@ -91,7 +91,7 @@ def _try(path: tuple[str, ...], section: Reads) -> Any:
         return fault
 
 
-def _model_of(fault: ValidationError, path: tuple[str, ...]) -> type[BaseModel] | None:
+def _model_of(fault: ValidationError) -> type[BaseModel] | None:
     """Return the model that refused the unknown key."""
     refused = [row["loc"] for row in fault.errors() if row["type"] == "extra_forbidden"]
     model = next((one for one in _models() if one.__name__ == fault.title), None)
@@ -220,7 +220,11 @@ def ask_optimizers() -> dict[str, Any]:
             known[name][way] = dict(sorted({**_parameters(cls), **own}.items()))
     for name, cls in vars(torch.optim).items():
         # The engine falls back to torch's own classes, whose names have capitals.
-        if inspect.isclass(cls) and issubclass(cls, torch.optim.Optimizer) and cls is not torch.optim.Optimizer:
+        if (
+            inspect.isclass(cls)
+            and issubclass(cls, torch.optim.Optimizer)
+            and cls is not torch.optim.Optimizer
+        ):
             known[name] = {"torch": _parameters(cls)}
     return dict(sorted(known.items()))
 

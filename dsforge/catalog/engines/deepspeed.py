@@ -1,8 +1,8 @@
-"""What one version of DeepSpeed's configuration takes: kept in `deepspeed.yaml`, or asked of the installed one."""
+"""What one version of DeepSpeed's configuration takes: of `deepspeed.yaml`, or of the installed library."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -45,6 +45,13 @@ class DeepSpeedKeys:
     optimizers: Mapping[str, Mapping[str, Mapping[str, Any]]]
     schedulers: Mapping[str, Mapping[str, Any]]
     source: str = field(default="catalogue")
+
+    def section(self, path: Sequence[str]) -> Section | None:
+        """Return the section at a path of keys; None where no section is known."""
+        found: Section | None = self.top
+        for name in path:
+            found = found.keys[name].section if found and name in found.keys else None
+        return found
 
 
 def keys_from(table: Mapping[str, Any], source: str) -> DeepSpeedKeys:

@@ -62,7 +62,9 @@ def _batch(taking: Taking, replicas: int | None) -> None:
     elif isinstance(total, int) and isinstance(steps, int) and replicas and total % (steps * replicas) == 0:
         taking.carry("batch.micro", total // (steps * replicas), f"{BATCH[0]} / ({BATCH[2]} x DP {replicas})")
     elif isinstance(total, int) and steps is None and replicas and total % replicas == 0:
-        taking.carry("batch.micro", total // replicas, f"{BATCH[0]} / DP {replicas}: the engine accumulates once")
+        taking.carry(
+            "batch.micro", total // replicas, f"{BATCH[0]} / DP {replicas}: the engine accumulates once"
+        )
     if is_open(total) or (total is None and (is_open(micro) or is_open(steps) or micro is None)):
         taking.need("batch.global", BATCH[0], "the file does not say how many samples a step trains on")
     elif total is not None:
@@ -97,6 +99,14 @@ def _zero(taking: Taking) -> None:
         taking.need("parallel.zero", "zero_optimization.stage", f"the stage is {shown(stage)} in the file")
     else:
         taking.carry("parallel.zero", stage, "zero_optimization.stage")
+    _offload(taking)
+    kept = taking.seen.get("data_types.grad_accum_dtype")
+    precision = taking.out.value("train.precision")
+    if kept == "fp32" and isinstance(stage, int) and precision and sums_in_fp32(precision, stage):
+        taking.take("data_types.grad_accum_dtype")
+
+
+def _offload(taking: Taking) -> None:
     paths = []
     for name, key, old in (
         ("offload_optimizer", "offload.optimizer", "cpu_offload"),
@@ -119,10 +129,6 @@ def _zero(taking: Taking) -> None:
     for path, source in paths[1:]:
         if path != paths[0][0]:
             taking.leave(source, "a recipe has one NVMe folder")
-    kept = taking.seen.get("data_types.grad_accum_dtype")
-    precision = taking.out.value("train.precision")
-    if kept == "fp32" and isinstance(stage, int) and precision and sums_in_fp32(precision, stage):
-        taking.take("data_types.grad_accum_dtype")
 
 
 def _optimizer(taking: Taking, keys: DeepSpeedKeys) -> None:
@@ -136,7 +142,9 @@ def _optimizer(taking: Taking, keys: DeepSpeedKeys) -> None:
     if folded == "adamw" or (folded == "adam" and decoupled):
         taking.carry("optimizer.type", "adamw", "optimizer.type")
     else:
-        taking.need("optimizer.type", "optimizer.type", f"a recipe trains with adamw, the file with {shown(name)}")
+        taking.need(
+            "optimizer.type", "optimizer.type", f"a recipe trains with adamw, the file with {shown(name)}"
+        )
     defaults = optimizer_parameters(taking.seen, keys) or {}
     for key in ("lr", "weight_decay", "betas", "eps"):
         dotted = f"optimizer.params.{key}"
@@ -167,4 +175,6 @@ def _layout(taking: Taking) -> None:
         if isinstance(value, int) and value > 1:
             taking.carry(key, value, dotted)
     if (taking.take("sequence_parallel_size") or 1) != 1:
-        taking.need("parallel.cp", "sequence_parallel_size", "Ulysses sequence parallelism is no recipe's layout")
+        taking.need(
+            "parallel.cp", "sequence_parallel_size", "Ulysses sequence parallelism is no recipe's layout"
+        )

@@ -52,8 +52,8 @@ def _check_form(seen: Examined, read: JsonText, file: str, version: str) -> None
     for path, first, _ in read.twice:
         seen.error(
             "DSF604",
-            f"key `{path[-1]}` stands twice, first in line {first.line}: DeepSpeed {version} rejects the file, "
-            "a program that reads it itself takes the last",
+            f"key `{path[-1]}` stands twice, first in line {first.line}: DeepSpeed {version} rejects the "
+            "file, a program that reads it itself takes the last",
             path,
             "keep one of the two",
         )
@@ -61,17 +61,17 @@ def _check_form(seen: Examined, read: JsonText, file: str, version: str) -> None
         places = [place for kind, place in read.lenient if kind == word]
         count = f" ({len(places)} of them)" if len(places) > 1 else ""
         message = (
-            f"a {word}{count}: DeepSpeed's own reader takes it, Megatron-DeepSpeed and the Hugging Face Trainer "
-            "read strict JSON and fail"
+            f"a {word}{count}: DeepSpeed's own reader takes it, Megatron-DeepSpeed and the Hugging Face "
+            "Trainer read strict JSON and fail"
         )
         seen.findings.append(
             Finding("DSF603", Severity.WARNING, message, None, places[0], f"remove the {word}")
         )
     if read.placeholders:
-        (path, place), count = read.placeholders[0], len(read.placeholders)
+        (path, place), filled = read.placeholders[0], len(read.placeholders)
         key = ".".join(map(str, path))
         message = (
-            f"a template: {count} value{'s are' if count > 1 else ' is'} filled in later, `{key}` first; "
+            f"a template: {filled} value{'s are' if filled > 1 else ' is'} filled in later, `{key}` first; "
             "they are not judged here"
         )
         at = Place(file, place.line, place.column)

@@ -1,4 +1,4 @@
-"""Every key of a DeepSpeed configuration against what the library takes: unknown, removed, of another type."""
+"""Each key of a DeepSpeed configuration against the library's: unknown, removed, of another type."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class KeyCheck:
         """Say what becomes of a key that the library does not have."""
         at, _, name = dotted.rpartition(".")
         known = section.keys
-        near = nearest(name, known, 0.5 if section is self.keys.top else 0.6)
+        near = nearest(name, known)
         homes = [where for where, key in walk(self.keys.top) if key == name]
         if len(homes) == 1:
             hint = f"move it to `{_under(homes[0], name)}`"
@@ -63,7 +63,9 @@ class KeyCheck:
         else:
             hint = f"remove `{dotted}`"
         if section.checked:
-            self.seen.error("DSF611", f"unknown key `{dotted}`: {self.library} rejects the file", dotted, hint)
+            self.seen.error(
+                "DSF611", f"unknown key `{dotted}`: {self.library} rejects the file", dotted, hint
+            )
         else:
             fate = f"{self.library} never reads it and says nothing"
             self.seen.error("DSF610", f"unknown key `{dotted}`: {fate}", dotted, hint)
@@ -73,9 +75,7 @@ class KeyCheck:
         if isinstance(value, Placeholder):
             return
         if key.replaced_by:
-            self.seen.warn(
-                "DSF616", f"`{dotted}` is deprecated", dotted, f"use `{key.replaced_by}` instead"
-            )
+            self.seen.warn("DSF616", f"`{dotted}` is deprecated", dotted, f"use `{key.replaced_by}` instead")
         if value == "auto" and key.default != "auto":
             self.auto(dotted, key, checked=checked)
         elif key.section is not None:
@@ -85,9 +85,8 @@ class KeyCheck:
                 self.not_a_section(dotted, value, key.section)
         elif isinstance(value, str) and key.kind in ("int", "float", "bool"):
             self.text(dotted, value, key, checked=checked)
-        elif problem := _mismatch(value, key):
-            if checked:
-                self.reject(dotted, f"is {shown(value)}, {problem}", _legal(key))
+        elif checked and (problem := _mismatch(value, key)):
+            self.reject(dotted, f"is {shown(value)}, {problem}", _legal(key))
         if checked and key.choices and value not in key.choices and value != "auto" and value is not None:
             folded = value.lower() if isinstance(value, str) else value
             hint = f"write {shown(folded)}" if folded in key.choices else _legal(key)
@@ -119,10 +118,10 @@ class KeyCheck:
         hint = "write the value; `--as hf-trainer` is for files that the Hugging Face Trainer fills in"
         if dotted in BATCH or not checked:
             fate = "raises a TypeError at start" if dotted in BATCH else "is kept as text and fails when used"
-            self.seen.error("DSF613", f"`{dotted}` is \"auto\": outside the Trainer it {fate}", dotted, hint)
+            self.seen.error("DSF613", f'`{dotted}` is "auto": outside the Trainer it {fate}', dotted, hint)
             return
         stands = f"the default applies: {shown(key.default)}"
-        message = f"`{dotted}` is \"auto\": {self.library} drops it and {stands}"
+        message = f'`{dotted}` is "auto": {self.library} drops it and {stands}'
         decides = dotted.endswith((".enabled", ".stage", ".device"))
         (self.seen.error if decides else self.seen.warn)("DSF613", message, dotted, hint)
 
@@ -146,7 +145,16 @@ def _under(section: str, name: str) -> str:
 
 
 _NAMES = {"int": "a whole number", "float": "a number", "bool": "true or false", "text": "text"}
-_TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_TRUTH = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
 
 
 def _plain(text: str, kind: str) -> Any:

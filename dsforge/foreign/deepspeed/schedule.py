@@ -30,7 +30,9 @@ def carry_schedule(taking: Taking) -> None:
     else:
         taking.carry("optimizer.warmup_steps", warmup, "scheduler.params.warmup_num_steps")
     if taking.take("scheduler.params.warmup_type", "log") == "log":
-        taking.leave("scheduler.params.warmup_type", "a recipe warms up linearly, this schedule logarithmically")
+        taking.leave(
+            "scheduler.params.warmup_type", "a recipe warms up linearly, this schedule logarithmically"
+        )
     _peak(taking)
     if is_open(steps := taking.take("scheduler.params.total_num_steps")):
         taking.need("train.steps", "scheduler.params.total_num_steps", "the run's length is open in the file")
@@ -40,9 +42,14 @@ def carry_schedule(taking: Taking) -> None:
         if taking.take(f"scheduler.params.{start}", 0):
             taking.leave(f"scheduler.params.{start}", "a recipe's warm-up starts at 0")
     if name == "WarmupCosineLR":
-        ratio, peak = taking.take("scheduler.params.cos_min_ratio", _MIN_RATIO), taking.out.value("optimizer.lr")
+        ratio, peak = (
+            taking.take("scheduler.params.cos_min_ratio", _MIN_RATIO),
+            taking.out.value("optimizer.lr"),
+        )
         if is_number(ratio) and is_number(peak):
-            taking.carry("optimizer.min_lr", peak * ratio, "scheduler.params.cos_min_ratio x optimizer.params.lr")
+            taking.carry(
+                "optimizer.min_lr", peak * ratio, "scheduler.params.cos_min_ratio x optimizer.params.lr"
+            )
 
 
 def _peak(taking: Taking) -> None:

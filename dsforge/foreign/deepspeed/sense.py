@@ -140,7 +140,9 @@ def _judge_total(
         )
     elif replicas is None:
         if micro and steps:
-            message = f"train_batch_size {total} = {product} x DP needs a data-parallel size of {total // given}"
+            message = (
+                f"train_batch_size {total} = {product} x DP needs a data-parallel size of {total // given}"
+            )
         else:
             message = f"train_batch_size {total} needs a data-parallel size that divides {total // given}"
         hint = "give it: --data-parallel N (GPUs / (TP x PP)), not the number of GPUs"
@@ -152,9 +154,7 @@ def _judge_total(
             _contradiction(seen, total, micro, steps, replicas)
 
 
-def _contradiction(
-    seen: Examined, total: int, micro: int | None, steps: int | None, replicas: int
-) -> None:
+def _contradiction(seen: Examined, total: int, micro: int | None, steps: int | None, replicas: int) -> None:
     assumed = micro or max(1, total // ((steps or 1) * replicas))
     made = steps or max(1, total // (assumed * replicas))
     product = assumed * made * replicas

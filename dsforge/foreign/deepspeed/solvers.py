@@ -1,4 +1,4 @@
-"""The optimizer and the scheduler of a DeepSpeed configuration: names and parameters, which no parser checks."""
+"""Optimizer and scheduler of a DeepSpeed configuration: names and parameters, which no parser checks."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ def check_optimizer(seen: Examined, keys: DeepSpeedKeys) -> None:
     name = seen.get("optimizer.type")
     if not seen.has("optimizer") or is_open(name) or not isinstance(seen.get("optimizer"), dict):
         return
-    known = {*keys.optimizers, *(word.lower() for word in keys.optimizers if word.lower() in keys.optimizers)}
     if not isinstance(name, str) or (name.lower() not in keys.optimizers and name not in keys.optimizers):
-        near = nearest(str(name), known)
+        near = nearest(str(name), keys.optimizers)
         seen.error(
             "DSF650",
-            f"no optimizer {shown(name)} in DeepSpeed {keys.version} or torch.optim: the engine fails to start",
+            f"no optimizer {shown(name)} in DeepSpeed {keys.version} or torch: the engine fails to start",
             "optimizer.type" if seen.has("optimizer.type") else "optimizer",
             f"did you mean `{near}`?" if near else "AdamW is the usual one",
         )
@@ -73,9 +72,7 @@ def check_scheduler(seen: Examined, keys: DeepSpeedKeys) -> None:
             )
 
 
-def _check_parameters(
-    seen: Examined, at: str, owner: str, parameters: Mapping[str, Any], code: str
-) -> None:
+def _check_parameters(seen: Examined, at: str, owner: str, parameters: Mapping[str, Any], code: str) -> None:
     given = seen.get(at, {})
     for key, value in given.items() if isinstance(given, dict) else ():
         dotted = f"{at}.{key}"
@@ -92,7 +89,9 @@ def _check_parameters(
             message = f"{owner} takes no `{key}`: the engine fails to start"
             seen.error(code, message, dotted, hint)
         elif isinstance(value, str) and value != "auto" and _computes(parameters[key]):
-            message = f"`{dotted}` is the text {shown(value)}, not a number: nothing checks it until it is used"
+            message = (
+                f"`{dotted}` is the text {shown(value)}, not a number: nothing checks it until it is used"
+            )
             seen.error("DSF614", message, dotted, "write the number without quotes")
 
 
