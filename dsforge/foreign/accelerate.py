@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dsforge.base.errors import DsforgeError, Finding, Severity
@@ -84,7 +85,7 @@ def _check_sections(seen: Examined) -> None:
 
 
 def carry_accelerate(
-    text: str, file: str, known: AccelerateKeys, *, given: frozenset[str], replicas: int | None
+    text: str, file: str, known: AccelerateKeys, *, given: Mapping[str, Any], replicas: int | None
 ) -> Import:
     """Return what a recipe carries of an Accelerate YAML; it holds no batch size and no optimizer.
 
@@ -194,12 +195,25 @@ def _megatron(taking: Taking) -> None:
 
 
 def _batch(taking: Taking, replicas: int | None) -> None:
-    steps: Any = taking.take(f"{_DEEPSPEED}.gradient_accumulation_steps")
-    asked = "the file holds no batch size"
-    if isinstance(steps, int) and replicas:
-        asked += f"; with micro M it would be M x accumulation {steps} x DP {replicas}"
-    taking.need("batch.global", f"{_DEEPSPEED}.gradient_accumulation_steps", asked)
-    if isinstance(steps, int):
-        taking.leave(
-            f"{_DEEPSPEED}.gradient_accumulation_steps", "follows from batch.global, batch.micro and DP"
+    """Carry the batch number that follows from the accumulation and the one that is given."""
+    key = f"{_DEEPSPEED}.gradient_accumulation_steps"
+    steps, total, micro = taking.take(key), taking.given.get("batch.global"), taking.given.get("batch.micro")
+    known = isinstance(steps, int) and steps > 0 and replicas is not None
+    if known and isinstance(total, int) and micro is None:
+        made, rest = divmod(total, steps * replicas)
+        if rest:
+            raise DsforgeError(
+                "DSF691",
+                f"batch.global {total} is no multiple of accumulation {steps} x DP {replicas}",
+                taking.seen.document.place(tuple(key.split("."))),
+                f"give a multiple of {steps * replicas}, or batch.micro too",
+            )
+        taking.carry("batch.micro", made, f"batch.global / (accumulation {steps} x DP {replicas})")
+    elif known and isinstance(micro, int) and total is None:
+        taking.carry(
+            "batch.global", micro * steps * replicas, f"micro x accumulation {steps} x DP {replicas}"
         )
+    elif total is None:
+        taking.need("batch.global", key, "the file holds no batch size; batch.micro does as well")
+    elif isinstance(steps, int):
+        taking.leave(key, "follows from batch.global, batch.micro and DP")

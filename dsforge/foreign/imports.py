@@ -60,11 +60,11 @@ class Import:
 class Taking:
     """Reads a foreign document key by key, so that what nobody took is known at the end."""
 
-    def __init__(self, document: Document, given: frozenset[str] = frozenset()) -> None:
+    def __init__(self, document: Document, given: Mapping[str, Any]) -> None:
         self.seen = Examined(document)
         self.out = Import()
         self.given = given
-        """Recipe keys that are given beside the file: they need not be asked for."""
+        """Recipe keys with their values that are given beside the file: they need not be asked for."""
         self._taken: set[str] = set()
 
     def take(self, dotted: str, default: Any = None) -> Any:
@@ -89,7 +89,7 @@ class Taking:
     def need(self, key: str, dotted: str, why: str) -> None:
         """Ask for a recipe key that the file leaves open, unless it is given."""
         self._taken.add(dotted)
-        if key not in self.given:
+        if key not in self.given and not any(one.key == key for one in self.out.needed):
             place = self.seen.document.place(tuple(dotted.split(".")))
             self.out.needed.append(Needed(key, why, place))
 

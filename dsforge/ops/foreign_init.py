@@ -11,15 +11,17 @@ from dsforge.base.errors import DsforgeError, Finding, Place, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.catalog.engines.accelerate import accelerate_keys
 from dsforge.catalog.engines.deepspeed import known_keys
-from dsforge.foreign.accelerate import carry_accelerate
+from dsforge.foreign.accelerate import carry_accelerate, check_accelerate
 from dsforge.foreign.deepspeed.carry import carry_deepspeed
+from dsforge.foreign.deepspeed.check import check_deepspeed
 from dsforge.foreign.imports import Carried, Import, Left
 from dsforge.foreign.text import Kind, read_foreign
 from dsforge.ops.starter import whole_nodes
-from dsforge.plan.resolve import examine, make_plan
+from dsforge.plan.resolve import examine, make_plan, refusal
 from dsforge.recipe.document import Document, parse
 from dsforge.recipe.load import LoadedRecipe, apply_override, check
 from dsforge.recipe.model_file import names_config, read_model_config
+from dsforge.recipe.resolved import leaves
 from dsforge.recipe.yaml_text import block_lines
 
 _NOT_HONOURED = "DSF140"
@@ -47,19 +49,32 @@ class Imported:
     left: tuple[Left, ...]
 
 
-Carry = Callable[[str, str, frozenset[str], int | None], Import]
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One foreign format: its check (text, file, replicas) and its import (those and what is given)."""
+
+    check: Callable[[str, str, int | None], list[Finding]]
+    carry: Callable[[str, str, int | None, Mapping[str, Any]], Import]
 
 
-def _of_deepspeed(text: str, file: str, given: frozenset[str], replicas: int | None) -> Import:
-    return carry_deepspeed(text, file, known_keys(), given=given, replicas=replicas)
-
-
-def _of_accelerate(text: str, file: str, given: frozenset[str], replicas: int | None) -> Import:
-    return carry_accelerate(text, file, accelerate_keys(), given=given, replicas=replicas)
-
-
-CARRIES: Mapping[Kind, Carry] = {Kind.DEEPSPEED: _of_deepspeed, Kind.ACCELERATE: _of_accelerate}
-"""One function a format: text, its name, recipe keys given beside it, replicas if known."""
+FORMATS: Mapping[Kind, Format] = {
+    Kind.DEEPSPEED: Format(
+        lambda text, file, replicas: check_deepspeed(
+            text, file, known_keys(), replicas=replicas, trainer_fills_auto=True
+        ),
+        lambda text, file, replicas, given: carry_deepspeed(
+            text, file, known_keys(), given=given, replicas=replicas
+        ),
+    ),
+    Kind.ACCELERATE: Format(
+        lambda text, file, _: check_accelerate(text, file, accelerate_keys()),
+        lambda text, file, replicas, given: carry_accelerate(
+            text, file, accelerate_keys(), given=given, replicas=replicas
+        ),
+    ),
+}
+_NO_HINDRANCE = frozenset({"DSF610", "DSF622"})
+"""Errors of a file that an import survives: keys that nothing reads, and a batch that is given beside it."""
 
 
 def import_recipe(path: Path, kind: Kind, wanted: Wanted) -> Imported:
@@ -68,19 +83,27 @@ def import_recipe(path: Path, kind: Kind, wanted: Wanted) -> Imported:
     DsforgeError: DSF690 lists what must be given beside the file; or the findings of the rules, when the
     recipe that says what the file says cannot run.
     """
-    text, file = read_foreign(path), str(path)
-    options, places = _options(wanted)
-    given = frozenset(places)
+    text, file, form = read_foreign(path), str(path), FORMATS[kind]
+    options = _options(wanted)
+    given = dict(leaves(_tree(Import(), options, wanted.changes).data))
     # The batch may follow from the number of replicas, which the file itself may name.
-    first = CARRIES[kind](text, file, given, None)
-    replicas = _replicas(_tree(first, options, ()), wanted.changes)
-    found = CARRIES[kind](text, file, given, replicas)
+    document = _tree(form.carry(text, file, None, given), options, wanted.changes)
+    replicas = _replicas(document)
+    _refuse_broken(form.check(text, file, None if {"batch.global", "batch.micro"} & set(given) else replicas))
+    found = form.carry(text, file, replicas, given)
     _ask(found, _tree(found, options, wanted.changes), path)
     return _plannable(found, options, wanted, path)
 
 
-def _options(wanted: Wanted) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the recipe keys that options set, and for every key given the words that give it."""
+def _refuse_broken(findings: Sequence[Finding]) -> None:
+    """Raise what keeps the engine itself from taking the file."""
+    errors = [one for one in findings if one.severity is Severity.ERROR and one.code not in _NO_HINDRANCE]
+    if errors:
+        raise refusal(errors)
+
+
+def _options(wanted: Wanted) -> dict[str, Any]:
+    """Return the recipe keys that options set."""
     values: dict[str, Any] = {}
     if wanted.model is not None:
         values["model"] = wanted.model
@@ -91,28 +114,27 @@ def _options(wanted: Wanted) -> tuple[dict[str, Any], dict[str, str]]:
         values["cluster.gpu"] = wanted.gpu
     if wanted.seq_len is not None:
         values["batch.seq_len"] = wanted.seq_len
-    words = dict.fromkeys(values, "option")
-    return values, words | {change.partition("=")[0]: change for change in wanted.changes}
+    return values
 
 
 def _tree(found: Import, options: Mapping[str, Any], changes: Sequence[str]) -> Document:
-    data: dict[str, Any] = {"version": 1}
-    pairs = [(one.key, one.value) for one in found.carried]
-    for key, value in [*pairs, *options.items()]:
-        node = data
+    """Return the recipe as data; what was carried keeps its place in the foreign file."""
+    document = Document({"version": 1})
+    carried = [(one.key, one.value, one.place) for one in found.carried]
+    for key, value, place in [*carried, *((key, value, None) for key, value in options.items())]:
+        node = document.data
         *sections, last = key.split(".")
         for section in sections:
             node = node.setdefault(section, {})
         node[last] = value
-    document = Document(data)
+        if place is not None:
+            document.places[tuple(key.split("."))] = place
     for change in changes:
         apply_override(document, change)
     return document
 
 
-def _replicas(document: Document, changes: Sequence[str]) -> int | None:
-    for change in changes:
-        apply_override(document, change)
+def _replicas(document: Document) -> int | None:
     cluster, parallel = document.data.get("cluster", {}), document.data.get("parallel", {})
     if not isinstance(cluster, dict) or not isinstance(parallel, dict) or "gpus_per_node" not in cluster:
         return None
@@ -204,10 +226,7 @@ def _refused(errors: Sequence[Finding], found: Import) -> DsforgeError:
         message = f"{one.message} (from `{source.source}`)" if source else one.message
         place = source.place if source else one.place
         moved.append(Finding(one.code, one.severity, message, one.key, place, hint, one.fix))
-    first = moved[0]
-    return DsforgeError(
-        first.code, first.message, first.place, first.hint, ExitCode.FINDINGS, tuple(moved[1:])
-    )
+    return refusal(moved)
 
 
 _SECTIONS = ("version", "name", "model", "cluster", "parallel", "offload", "batch", "train", "optimizer")

@@ -21,7 +21,8 @@ _WORDS = {bool: "bool", int: "int", float: "float", str: "text"}
 def ask_keys() -> dict[str, Any]:
     """Return every top-level key with its kind and default, and each section's keys."""
     removed = set(ask_removed())
-    return {name: row for name, row in sorted(_explore(())[0].items()) if name not in removed}
+    rows = {name: row for name, row in sorted(_explore(())[0].items()) if name not in removed}
+    return {name: with_types((name,), row) for name, row in rows.items()}
 
 
 def read(config: dict[str, Any], data_parallel: int = 1) -> Any:
@@ -168,6 +169,52 @@ def _choices(annotation: Any) -> list[Any]:
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
     return next((found for one in get_args(annotation) if (found := _choices(one))), [])
+
+
+_SAMPLES: dict[str, tuple[Any, ...]] = {
+    "bool": (True, False),
+    "int": (1, 0, 3),
+    "float": (1.0, 0.5, 1.5),
+    "text": ("fp16", "FAST", "REPLICA", "7", "0.5", "true", "none"),
+    "list": ([], ["a"]),
+    "object": ({}, {"a": 1}),
+    "null": (None,),
+}
+"""Values of each JSON type: one that is taken shows that the type is; a condition may refuse another."""
+_SHARE, _MORE_THAN_ALL = 1, 1.5
+_BOUNDS = {1: 0, 0: -1}
+"""The least value a key may have, and the value below it that shows it."""
+
+
+def with_types(path: tuple[str, ...], row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with the JSON types that the library takes for its key, where it refuses any."""
+    out = dict(row)
+    default = row.get("default")
+    samples = {**_SAMPLES, "text": (*_SAMPLES["text"], *([default] if isinstance(default, str) else []))}
+    takes = [kind for kind, values in samples.items() if any(_takes(path, value) for value in values)]
+    if len(takes) < len(samples):
+        out["takes"] = takes
+    if row.get("kind") in ("int", "float") and "choices" not in row:
+        for least, below in _BOUNDS.items():
+            if _takes(path, least) and not _takes(path, below):
+                out["least"] = least
+                break
+    if row.get("kind") == "float" and _takes(path, _SHARE) and not _takes(path, _MORE_THAN_ALL):
+        out["most"] = _SHARE
+    if "keys" in row:
+        out["keys"] = {name: with_types((*path, name), inner) for name, inner in row["keys"].items()}
+    return out
+
+
+def _takes(path: tuple[str, ...], value: Any) -> bool:
+    content = {path[-1]: value}
+    for key in reversed(path[:-1]):
+        content = {key: content}
+    try:
+        read({"train_batch_size": 1, **content})
+    except Exception:  # noqa: BLE001 - whatever a library raises here is its answer
+        return False
+    return True
 
 
 def ask_removed() -> list[str]:

@@ -10,6 +10,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+JSON_TYPES = ("bool", "int", "float", "text", "list", "object", "null")
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
@@ -22,13 +24,19 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: `kind` is bool, int, float, text or any; `default` None where the library names none."""
+    """One key: `kind` is bool, int, float, text or any; `default` None where the library names none.
+
+    `takes`: the JSON types that the library does not refuse; `least` and `most`: the bounds of a number.
+    """
 
     kind: str = "any"
     default: Any = None
     choices: tuple[Any, ...] = ()
     replaced_by: str | None = None
     section: Section | None = None
+    takes: tuple[str, ...] = JSON_TYPES
+    least: int | None = None
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +80,18 @@ def _section(row: Mapping[str, Any]) -> Section:
 
 
 def _key(row: Mapping[str, Any]) -> Key:
+    takes = tuple(row.get("takes", JSON_TYPES))
     if "keys" in row:
-        return Key(section=_section(row))
-    return Key(row["kind"], row.get("default"), tuple(row.get("choices", ())), row.get("replaced_by"))
+        return Key(section=_section(row), takes=takes)
+    return Key(
+        kind=row["kind"],
+        default=row.get("default"),
+        choices=tuple(row.get("choices", ())),
+        replaced_by=row.get("replaced_by"),
+        takes=takes,
+        least=row.get("least"),
+        most=row.get("most"),
+    )
 
 
 @cache

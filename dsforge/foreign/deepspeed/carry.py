@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dsforge.catalog.engines.deepspeed import DeepSpeedKeys
@@ -22,6 +23,8 @@ _REASONS = {
     "activation_checkpointing": "acts only where the program asks for it; a recipe says train.recompute",
     "steps_per_print": "every step is written to metrics.jsonl",
     "wall_clock_breakdown": "step times are written to metrics.jsonl",
+    "tensorboard": "where logs go is the run directory's business",
+    "wandb": "the run's name and project are not the recipe's",
     "flops_profiler": "a recipe holds no profiler",
     "communication_data_type": "gradients are reduced in the trainer's own type",
     "data_types": "the trainer chooses the type of gradient sums by precision and ZeRO stage",
@@ -30,11 +33,11 @@ _REASONS = {
 
 
 def carry_deepspeed(
-    text: str, file: str, keys: DeepSpeedKeys, *, given: frozenset[str], replicas: int | None
+    text: str, file: str, keys: DeepSpeedKeys, *, given: Mapping[str, Any], replicas: int | None
 ) -> Import:
     """Return what a recipe carries of a DeepSpeed JSON, what not and why, and what must be given beside it.
 
-    `given`: recipe keys that the caller sets; `replicas`: the data-parallel size, where it is known.
+    `given`: recipe keys that the caller sets, and their values; `replicas`: the data-parallel size, if known.
     DsforgeError DSF602 when the text is not JSON.
     """
     taking = Taking(read_json(text, file).document, given)
@@ -55,12 +58,16 @@ def carry_deepspeed(
 
 def _batch(taking: Taking, replicas: int | None) -> None:
     total, micro, steps = (taking.take(key) for key in BATCH)
-    if is_open(micro):
+    if micro == "auto":
         taking.carry("batch.micro", "auto", BATCH[1])
+    elif is_open(micro):
+        taking.need("batch.micro", BATCH[1], f"the micro-batch is {shown(micro)} in the file")
     elif micro is not None:
         taking.carry("batch.micro", micro, BATCH[1])
     elif isinstance(total, int) and isinstance(steps, int) and replicas and total % (steps * replicas) == 0:
-        taking.carry("batch.micro", total // (steps * replicas), f"{BATCH[0]} / ({BATCH[2]} x DP {replicas})")
+        taking.carry(
+            "batch.micro", total // (steps * replicas), f"{BATCH[0]} / (accumulation x DP {replicas})"
+        )
     elif isinstance(total, int) and steps is None and replicas and total % replicas == 0:
         taking.carry(
             "batch.micro", total // replicas, f"{BATCH[0]} / DP {replicas}: the engine accumulates once"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from typing import Any
 
 from dsforge.catalog.engines.deepspeed import DeepSpeedKeys, Key, Section
-from dsforge.foreign.findings import Examined, nearest, shown
+from dsforge.foreign.findings import Examined, is_number, nearest, shown
 from dsforge.foreign.json_text import Placeholder
 
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -78,38 +79,27 @@ class KeyCheck:
             self.seen.warn("DSF616", f"`{dotted}` is deprecated", dotted, f"use `{key.replaced_by}` instead")
         if value == "auto" and key.default != "auto":
             self.auto(dotted, key, checked=checked)
-        elif key.section is not None:
-            if isinstance(value, dict):
-                self.section(value, key.section, dotted + ".")
-            elif value is not None:
-                self.not_a_section(dotted, value, key.section)
+        elif key.section is not None and isinstance(value, dict):
+            self.section(value, key.section, dotted + ".")
+        elif key.section is not None and (form := _old_form(dotted, value)) is not None:
+            message = f"`{dotted}: {shown(value)}` is the form of old versions"
+            self.seen.warn("DSF616", message, dotted, f"write {json.dumps(form)}", value=form)
+        elif (kind := _json_type(value)) not in key.takes:
+            self.reject(dotted, f"is {shown(value)}", _legal(key, value))
         elif isinstance(value, str) and key.kind in ("int", "float", "bool"):
             self.text(dotted, value, key, checked=checked)
-        elif checked and (problem := _mismatch(value, key)):
-            self.reject(dotted, f"is {shown(value)}, {problem}", _legal(key))
-        if checked and key.choices and value not in key.choices and value != "auto" and value is not None:
-            folded = value.lower() if isinstance(value, str) else value
-            hint = f"write {shown(folded)}" if folded in key.choices else _legal(key)
-            self.reject(dotted, f"is {shown(value)}, none of its values", hint)
+        elif checked and key.kind == "int" and kind == "float" and not value.is_integer():
+            self.reject(dotted, f"is {shown(value)}, not a whole number", _legal(key, value))
+        elif checked and key.kind == "bool" and is_number(value) and value not in (0, 1):
+            self.reject(dotted, f"is {shown(value)}, not true or false", _legal(key, value))
+        elif checked and key.choices and value not in key.choices and value is not None:
+            self.reject(dotted, f"is {shown(value)}, none of its values", _legal(key, value))
+        elif is_number(value) and not _within(value, key):
+            self.reject(dotted, f"is {shown(value)}, out of bounds", _legal(key, value))
 
     def reject(self, dotted: str, problem: str, hint: str) -> None:
         """Say of a value that the library refuses it."""
         self.seen.error("DSF615", f"`{dotted}` {problem}: {self.library} rejects the file", dotted, hint)
-
-    def not_a_section(self, dotted: str, value: Any, section: Section) -> None:
-        """Say how a scalar would have to be written where a section belongs."""
-        word = "device" if "device" in section.keys else "stage" if "stage" in section.keys else "enabled"
-        if dotted == "zero_optimization" and isinstance(value, bool):
-            stage = int(value)
-            self.seen.warn(
-                "DSF616",
-                f"`{dotted}: {shown(value)}` is the form of old versions: stage {stage}",
-                dotted,
-                f'write {{"stage": {stage}}}',
-                value={"stage": stage},
-            )
-            return
-        self.reject(dotted, f"is {shown(value)}, not an object", f'write {{"{word}": {shown(value)}}}')
 
     def auto(self, dotted: str, key: Key, *, checked: bool) -> None:
         """Say what `auto` means where no Trainer of Hugging Face fills it in."""
@@ -128,7 +118,7 @@ class KeyCheck:
     def text(self, dotted: str, value: str, key: Key, *, checked: bool) -> None:
         """Say what becomes of text where a number or a truth value belongs."""
         plain = _plain(value, key.kind)
-        hint = f"write {shown(plain)} without quotes" if plain is not None else _legal(key)
+        hint = f"write {shown(plain)} without quotes" if plain is not None else _legal(key, value)
         what = f"`{dotted}` is the text {shown(value)}, not {_NAMES[key.kind]}"
         fix = {} if plain is None else {"value": plain}
         if not checked:
@@ -136,6 +126,8 @@ class KeyCheck:
             self.seen.error("DSF614", f"{what}: {fate}", dotted, hint, **fix)
         elif plain is None or (key.kind == "int" and not value.strip().lstrip("+-").isdecimal()):
             self.reject(dotted, f"is the text {shown(value)}, not {_NAMES[key.kind]}", hint)
+        elif (key.choices and plain not in key.choices) or not _within(plain, key):
+            self.reject(dotted, f"is the text {shown(value)}", _legal(key, plain))
         else:
             self.seen.warn("DSF614", f"{what}: it is taken as {shown(plain)}", dotted, hint, **fix)
 
@@ -170,25 +162,37 @@ def _plain(text: str, kind: str) -> Any:
     return int(number) if number.is_integer() and kind == "int" else number
 
 
-def _mismatch(value: Any, key: Key) -> str | None:
-    """Return what is wrong with a value's type, if the library would refuse it."""
+def _json_type(value: Any) -> str:
     if value is None:
-        return None if key.default is None else f"not {_NAMES.get(key.kind, 'a value')}"
-    if key.kind == "text":
-        return None if isinstance(value, str) else "not text"
-    if key.kind in ("int", "float", "bool") and isinstance(value, dict | list):
-        return f"not {_NAMES[key.kind]}"
-    if key.kind == "int" and isinstance(value, float) and not value.is_integer():
-        return "not a whole number"
-    if key.kind == "bool" and not isinstance(value, bool) and value not in (0, 1):
-        return "not true or false"
-    return None
+        return "null"
+    kinds = {bool: "bool", int: "int", float: "float", str: "text", list: "list", dict: "object"}
+    return kinds[type(value)]
 
 
-def _legal(key: Key) -> str:
+def _within(value: float, key: Key) -> bool:
+    return (key.least is None or value >= key.least) and (key.most is None or value <= key.most)
+
+
+def _old_form(dotted: str, value: Any) -> dict[str, int] | None:
+    """Return what `zero_optimization: true` of the first versions means today."""
+    return {"stage": int(value)} if dotted == "zero_optimization" and isinstance(value, bool) else None
+
+
+def _legal(key: Key, value: Any) -> str:
+    """Return how a value would have to be written."""
+    if key.section is not None:
+        word = next((one for one in ("device", "stage") if one in key.section.keys), "enabled")
+        return f"write {{{shown(word)}: {shown(value)}}}"
     if key.choices:
+        folded = value.lower() if isinstance(value, str) else value
+        if folded in key.choices:
+            return f"write {shown(folded)}"
         return "one of " + ", ".join(shown(choice) for choice in key.choices)
-    return f"write {_NAMES.get(key.kind, 'a value')}"
+    if is_number(value) and (key.least is not None or key.most is not None):
+        return f"{key.least} to {key.most}" if key.most is not None else f"{key.least} or more"
+    if key.kind in _NAMES:
+        return f"write {_NAMES[key.kind]}"
+    return f"it takes {', '.join(one for one in key.takes if one != 'null')}"
 
 
 def walk(section: Section, at: str = "") -> Iterator[tuple[str, str]]:

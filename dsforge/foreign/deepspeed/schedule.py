@@ -15,7 +15,7 @@ _MIN_RATIO = 0.0001
 def carry_schedule(taking: Taking) -> None:
     """Carry decay, warm-up, peak rate and length; what has no place in a recipe is left with its reason."""
     if not taking.seen.has("scheduler"):
-        taking.leave("scheduler", "the file has none: the rate is constant unless the program makes its own")
+        taking.leave("scheduler", "the file has none: constant rate, and the length is the recipe's")
         taking.carry("optimizer.lr_schedule", "constant", "no scheduler in the file")
         return
     name = taking.take("scheduler.type")
@@ -38,6 +38,8 @@ def carry_schedule(taking: Taking) -> None:
         taking.need("train.steps", "scheduler.params.total_num_steps", "the run's length is open in the file")
     elif steps is not None:
         taking.carry("train.steps", steps, "scheduler.params.total_num_steps")
+    else:
+        taking.need("train.steps", "scheduler.type", f"{name} does not say how long the run is")
     for start in ("warmup_min_lr", "warmup_min_ratio"):
         if taking.take(f"scheduler.params.{start}", 0):
             taking.leave(f"scheduler.params.{start}", "a recipe's warm-up starts at 0")
@@ -48,7 +50,9 @@ def carry_schedule(taking: Taking) -> None:
         )
         if is_number(ratio) and is_number(peak):
             taking.carry(
-                "optimizer.min_lr", peak * ratio, "scheduler.params.cos_min_ratio x optimizer.params.lr"
+                "optimizer.min_lr",
+                float(f"{peak * ratio:.12g}"),
+                "scheduler.params.cos_min_ratio x optimizer.params.lr",
             )
 
 

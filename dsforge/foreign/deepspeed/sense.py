@@ -104,7 +104,7 @@ def check_batch(seen: Examined, replicas: int | None) -> None:
     for key in wrong:
         value = seen.get(key)
         code = "DSF614" if isinstance(value, str) else "DSF615"
-        what = f"`{key}` is {shown(value)}, not a whole number above 0: the engine stops at start"
+        what = f"`{key}` is {shown(value)}, not a whole number above 0"
         seen.error(code, what, key, "write a whole number, without quotes")
     if wrong:
         return
