@@ -103,9 +103,9 @@ def check_batch(seen: Examined, replicas: int | None) -> None:
     wrong = [key for key, value in zip(BATCH, values, strict=True) if value is not None and not _whole(value)]
     for key in wrong:
         value = seen.get(key)
-        code = "DSF614" if isinstance(value, str) else "DSF615"
-        what = f"`{key}` is {shown(value)}, not a whole number above 0"
-        seen.error(code, what, key, "write a whole number, without quotes")
+        if isinstance(value, int | float):  # any other type is rejected where types are looked at
+            what = f"`{key}` is {shown(value)}, not a whole number above 0"
+            seen.error("DSF615", what, key, "write a whole number")
     if wrong:
         return
     if total is None and micro is None:
