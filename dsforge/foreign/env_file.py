@@ -26,7 +26,7 @@ def check_env_file(text: str, file: str) -> list[Finding]:
             message = "a blank line: the launcher crashes on it (it expects NAME=VALUE)"
             found.append(_error("DSF680", message, place, "remove the line"))
         elif not equals:
-            message = f"`{without_secrets(line)[:60]}` has no `=`: the launcher crashes on it"
+            message = f"`{without_secrets(line[:60])}` has no `=`: the launcher crashes on it"
             found.append(_error("DSF680", message, place, "write NAME=VALUE, or remove the line"))
         else:
             name = name.strip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dsforge.base.errors import Finding, Fix, Severity
@@ -11,6 +11,7 @@ from dsforge.foreign.json_text import Placeholder
 from dsforge.recipe.document import Document, KeyPath
 
 MISSING = object()
+_MOST = 50
 
 
 class Examined:
@@ -56,6 +57,16 @@ class Examined:
     def warn(self, code: str, message: str, key: str | KeyPath, hint: str, *, value: Any = MISSING) -> None:
         """Add a warning."""
         self.say(code, Severity.WARNING, message, key, hint, value=value)
+
+
+def first_of(findings: Sequence[Finding]) -> list[Finding]:
+    """Return as many findings as anybody reads, and one that counts the rest."""
+    shown_now, rest = list(findings[:_MOST]), findings[_MOST:]
+    if rest:
+        weight = min((one.severity for one in rest), key=list(Severity).index)
+        message = f"{len(rest)} further findings are not shown"
+        shown_now.append(Finding("DSF606", weight, message, None, rest[0].place, "mend the first ones"))
+    return shown_now
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str | None:

@@ -41,9 +41,9 @@ def read_foreign(path: Path) -> str:
     return text
 
 
-_ACCELERATE = re.compile(r"^\s*\"?(distributed_type|compute_environment)\"?\s*:", re.MULTILINE)
-_RECIPE = re.compile(r"^\s*\{?\s*\"?(version|model|cluster|batch)\"?\s*:", re.MULTILINE)
-_HOST_LINE = re.compile(r"^\S+[ \t]+slots[ \t]*=", re.MULTILINE | re.IGNORECASE)
+_ACCELERATE = re.compile(r"^[ \t{]*\"?(distributed_type|compute_environment)\"?[ \t]*:", re.MULTILINE)
+_RECIPE = re.compile(r"(?:^|[{,])[ \t]*\"?(version|model)\"?[ \t]*:", re.MULTILINE)
+_HOST_LINE = re.compile(r"^[^\s=]+[ \t]+slots[ \t]*=", re.MULTILINE | re.IGNORECASE)
 
 
 def kind_of(path: Path) -> Kind:

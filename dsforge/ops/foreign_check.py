@@ -20,6 +20,7 @@ from dsforge.catalog.engines.deepspeed import DeepSpeedKeys, keys_from, known_ke
 from dsforge.foreign.accelerate import check_accelerate
 from dsforge.foreign.deepspeed.check import check_deepspeed
 from dsforge.foreign.env_file import check_env_file
+from dsforge.foreign.findings import first_of
 from dsforge.foreign.hostfile import check_hostfile
 from dsforge.foreign.json_text import JsonText, Placeholder, read_json
 from dsforge.foreign.text import Kind, read_foreign
@@ -46,18 +47,22 @@ def check_foreign(
     text, file = read_foreign(path), str(path)
     if kind is Kind.ACCELERATE:
         known = accelerate_keys()
-        return Checked(f"accelerate {known.version}", tuple(check_accelerate(text, file, known)))
+        return Checked(f"accelerate {known.version}", tuple(first_of(check_accelerate(text, file, known))))
     if kind is Kind.HOSTFILE:
-        return Checked(f"launcher of deepspeed {known_keys().version}", tuple(check_hostfile(text, file)))
+        return Checked(
+            f"launcher of deepspeed {known_keys().version}", tuple(first_of(check_hostfile(text, file)))
+        )
     if kind is Kind.ENV:
-        return Checked(f"launcher of deepspeed {known_keys().version}", tuple(check_env_file(text, file)))
+        return Checked(
+            f"launcher of deepspeed {known_keys().version}", tuple(first_of(check_env_file(text, file)))
+        )
     fills = kind is Kind.HF_TRAINER
     keys = known_keys() if environ is None else _installed(tuple(sorted(environ.items())))
     found = check_deepspeed(text, file, keys, replicas=replicas, trainer_fills_auto=fills)
     if environ is not None and not fills:
         found += _verdict(read_json(text, file), keys, found, replicas, environ)
     suffix = ", installed" if keys.source == "installed" else ""
-    return Checked(f"deepspeed {keys.version}{suffix}", tuple(found))
+    return Checked(f"deepspeed {keys.version}{suffix}", tuple(first_of(found)))
 
 
 @cache

@@ -14,6 +14,7 @@ from dsforge.catalog.engines.deepspeed import known_keys
 from dsforge.foreign.accelerate import carry_accelerate, check_accelerate
 from dsforge.foreign.deepspeed.carry import carry_deepspeed
 from dsforge.foreign.deepspeed.check import check_deepspeed
+from dsforge.foreign.findings import first_of
 from dsforge.foreign.imports import Carried, Import, Left
 from dsforge.foreign.text import Kind, read_foreign
 from dsforge.ops.starter import whole_nodes
@@ -99,7 +100,7 @@ def _refuse_broken(findings: Sequence[Finding]) -> None:
     """Raise what keeps the engine itself from taking the file."""
     errors = [one for one in findings if one.severity is Severity.ERROR and one.code not in _NO_HINDRANCE]
     if errors:
-        raise refusal(errors)
+        raise refusal(first_of(errors))
 
 
 def _options(wanted: Wanted) -> dict[str, Any]:

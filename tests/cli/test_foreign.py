@@ -130,7 +130,7 @@ HOSTILE = {
     "empty.json": b"",
     "list.json": b"[]",
     "names.json": ('{"' + "\x1b[31m" * 50 + '": 1, "train_batch_size": ' + "9" * 300 + "}").encode(),
-    "sections.json": b'{"zero_optimization": [1], "optimizer": 3, "scheduler": "x", "fp16": null, "bf16": []}',
+    "sections.json": b'{"zero_optimization": [1], "optimizer": 3, "scheduler": "x", "fp16": null}',
     "params.json": b'{"optimizer": {"type": {}, "params": []}, "scheduler": {"type": 1, "params": 2}}',
     "hostfile": b"\xef\xbb\xbf" + b"a slots=" + b"9" * 10_000,
     "x_hostfile": b"node slots=4\r" * 10_000,

@@ -1,4 +1,4 @@
-"""Realistic files of other tools become recipes with the right plan; what does not fit is listed or asked for."""
+"""Realistic files of other tools become recipes with the right plan; the rest is listed or asked for."""
 
 from __future__ import annotations
 
