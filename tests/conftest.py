@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +51,18 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
         return Outcome(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def dsforge(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment with this tree's program on the path, without what would change recipes or runs."""
+    from tests.support.recipes import ROOT
+
+    program = tmp_path_factory.mktemp("bin") / "dsforge"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dsforge.cli "$@"\n')
+    program.chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DSFORGE_")}
+    return {**kept, "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import typer
 
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
-from dsforge.cli import output
+from dsforge.cli import complete, output
 
 _GPUS = 8
 _GPU = "a100-sxm-80gb"
@@ -27,13 +27,20 @@ def init(
         typer.Argument(metavar="[KEY=VALUE]...", help="With --from-...: what the file does not say."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help=f"A preset or a size; see `dsforge presets list`. Default: {_MODEL}.")
+        str | None,
+        typer.Option(
+            help=f"A preset or a size; see `dsforge presets list`. Default: {_MODEL}.",
+            autocompletion=complete.models,
+        ),
     ] = None,
     gpus: Annotated[
         int | None, typer.Option(min=1, max=1_048_576, help=f"GPUs in all. Default: {_GPUS}.")
     ] = None,
     gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of one host.")] = 8,
-    gpu: Annotated[str | None, typer.Option(help=f"The GPU, or cpu. Default: {_GPU}.")] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help=f"The GPU, or cpu. Default: {_GPU}.", autocompletion=complete.gpus),
+    ] = None,
     seq_len: Annotated[
         int | None, typer.Option("--seq-len", min=1, help="With --from-...: tokens a sample.")
     ] = None,

@@ -96,6 +96,7 @@ def _as_dict(outcome: RunOutcome) -> dict[str, object]:
         "attempts": outcome.attempts,
         "exit": asdict(outcome.exit),
         "losses": list(outcome.losses.values()),
+        "validation_losses": {str(step): loss for step, loss in outcome.validation_losses.items()},
     }
 
 
@@ -108,6 +109,8 @@ def _print_outcome(outcome: RunOutcome) -> None:
             else "no step was left to do"
         )
         output.line(f"{outcome.run_id}: {fell}")
+        for step, loss in list(outcome.validation_losses.items())[-1:]:
+            output.line(f"validation loss {loss:.4f} after step {step}")
         output.line(f"records in {outcome.run_dir}")
         return
     for text in outcome.tail[-20:]:

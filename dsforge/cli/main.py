@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.cli import (
+    complete,
     config,
     data,
     diff,
@@ -101,7 +102,10 @@ def _call(arguments: Sequence[str]) -> int:
         return _after_refusal(fault, ExitCode.OK)
     except KeyboardInterrupt:
         result = int(ExitCode.INTERRUPTED)
-    except SystemExit:  # rich ends the process when the reader of a help text leaves
+    except SystemExit as ended:
+        if complete.is_asked() or not ended.code:  # typer's answers to a shell end so
+            return int(ended.code or 0)
+        # Otherwise it was rich, which ends the process when the reader of a help text leaves.
         asked = not _HELP_OPTIONS.isdisjoint(arguments)
         result = int(ExitCode.OK if asked else ExitCode.USAGE)
     except Exception as fault:  # noqa: BLE001 - the last line: a bug of ours becomes exit 5, not a traceback
@@ -138,6 +142,7 @@ def _after_refusal(fault: OSError, code: int) -> int:
 def run() -> None:
     """Entry point of the `dsforge` program."""
     output.open_streams()
+    complete.after_equals(os.environ)
     code = main(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsforge.base.errors import DsforgeError, Place
-from dsforge.cli import output
+from dsforge.cli import complete, output
 
 if TYPE_CHECKING:
     from dsforge.recipe.load import LoadedRecipe
@@ -17,13 +17,26 @@ if TYPE_CHECKING:
 RecipeArgument = Annotated[Path, typer.Argument(help="The recipe, a YAML file.", show_default=False)]
 ChangesArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as batch.micro=4.", show_default=False),
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Changes, such as batch.micro=4.",
+        show_default=False,
+        autocompletion=complete.changes,
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A change, as behind the recipe; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A change, as behind the recipe; may be repeated.",
+        autocompletion=complete.changes,
+    ),
 ]
-ProfileOption = Annotated[str | None, typer.Option("--profile", help="A profile of the recipe.")]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option("--profile", help="A profile of the recipe.", autocompletion=complete.profiles),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 RunsOption = Annotated[
     Path | None, typer.Option("--runs", help="Folder of runs. Default: $DSFORGE_RUNS or ./runs.")

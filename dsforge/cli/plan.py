@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -20,7 +21,7 @@ from dsforge.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dsforge.plan.types import Plan
+    from dsforge.plan.types import DataSet, Plan, Train
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -68,13 +69,15 @@ def _print(made: Plan) -> None:
     output.line(
         f"  layout   TP {layout.tp} x PP {layout.pp} x DP {layout.dp} = {layout.world_size} ranks on {where}"
     )
-    zero = f"ZeRO-{layout.zero}, {made.train.precision}, recompute {made.train.recompute}"
-    output.line(f"  memory   {zero}")
+    output.line(f"  memory   ZeRO-{layout.zero}, {made.train.precision}, recompute {_recompute(made.train)}")
     triple = f"micro {batch.micro} x {batch.accumulation_steps} accumulation x DP {layout.dp}"
     output.line(f"  batch    global {batch.global_size} = {triple}, {batch.seq_len} tokens a sample")
     tokens = made.train.steps * batch.global_size * batch.seq_len
     output.line(f"  length   {made.train.steps} steps, {format_count(tokens)} tokens")
+    output.line(f"  dropout  {made.train.dropout:g}, of attention {made.train.attention_dropout:g}")
     output.line(f"  data     {_data(made)}")
+    if made.train.eval_every:
+        output.line(f"  valid    {_validation(made)}")
     nominal = made.nominal
     output.line(
         f"  nominal  {format_count(nominal.parameters)} x {nominal.bytes_per_parameter} B = "
@@ -109,7 +112,26 @@ def _print(made: Plan) -> None:
         )
 
 
+def _recompute(train: Train) -> str:
+    several = f", blocks of {train.recompute_every} layers" if train.recompute_every > 1 else ""
+    return f"{train.recompute}{several}"
+
+
+def _validation(made: Plan) -> str:
+    train = made.train
+    when = f"{train.eval_samples} samples every {train.eval_every} steps and after the last"
+    return f"{when}, of {_blend(made.data.valid) or 'documents of the built-in corpus that are held out'}"
+
+
+def _blend(sets: Sequence[DataSet]) -> str:
+    """Return each set with its share of the samples, a single one by name alone."""
+    if len(sets) == 1:
+        return output.one_line(sets[0].prefix)
+    total = sum(one.weight for one in sets)
+    return ", ".join(f"{100 * one.weight / total:.4g} % {output.one_line(one.prefix)}" for one in sets)
+
+
 def _data(made: Plan) -> str:
-    if made.data.prefix is not None:
-        return made.data.prefix
+    if made.data.train:
+        return _blend(made.data.train)
     return f"the built-in corpus (no data in the recipe), {made.data.builtin_vocab} tokens of vocabulary used"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsforge.base.units import format_bytes, format_count
-from dsforge.cli import output
+from dsforge.cli import complete, output
 from dsforge.cli.options import JsonOption
 from dsforge.cli.panels import PanelGroup
 
@@ -64,7 +64,12 @@ def list_presets(json: JsonOption = False) -> None:
 
 @_app.command("show")
 def show_preset(
-    name: Annotated[str, typer.Argument(help="A model preset, a bare size, or the path of a config.json.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A model preset, a bare size, or the path of a config.json.", autocompletion=complete.models
+        ),
+    ],
     json: JsonOption = False,
 ) -> None:
     """Show a model's shape and its exact parameters by component."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dsforge.base.errors import DsforgeError
-from dsforge.cli import output
+from dsforge.cli import complete, output
 from dsforge.cli.options import JsonOption
 
 
@@ -18,7 +18,10 @@ def register(app: typer.Typer, panel: str) -> None:
 
 def rule(
     code: Annotated[
-        str | None, typer.Argument(help="A code such as DSF120; without one, all are listed.")
+        str | None,
+        typer.Argument(
+            help="A code such as DSF120; without one, all are listed.", autocompletion=complete.codes
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:

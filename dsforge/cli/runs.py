@@ -10,7 +10,7 @@ import typer
 from dsforge.base.exits import ExitCode
 from dsforge.base.text import first_line
 from dsforge.base.units import format_bytes, format_count, format_seconds
-from dsforge.cli import output
+from dsforge.cli import complete, output
 from dsforge.cli.options import JsonOption, RunsOption, runs_root
 from dsforge.cli.panels import PanelGroup
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Runs: list, show, logs, stop.", cls=PanelGroup)
 
-_RUN_HELP = "A run's id, the beginning of one, or `latest`."
 _ERROR_LINES = 20
 _RUN_HELP = "A run's id, the beginning of one, or `latest`."
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP)]
-LatestRunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=_RUN_HELP)]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=complete.runs)]
+LatestRunArgument = Annotated[
+    str, typer.Argument(metavar="[RUN]", help=_RUN_HELP, autocompletion=complete.runs)
+]
 
 
 @app.command("list")
@@ -92,6 +93,10 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
         pace = f"{format_count(metrics.median_tokens_per_second)} tokens/s"
         peak = format_bytes(metrics.peak_memory_bytes)
         output.line(f"            {pace}, {metrics.median_step_seconds:.3g} s a step, {peak} at the peak")
+    if (judged := found.validation) is not None:
+        last = f"loss {judged.last_loss:.4f} after step {judged.last_step}"
+        best = f"best {judged.best_loss:.4f} after step {judged.best_step}"
+        output.line(f"  validated {last}, {best}, over {judged.samples} samples")
     if summary.state == "failed" and found.attempts:
         _show_failure(summary, logs.read_logs(run_dir))
 

@@ -12,7 +12,7 @@ import typer
 
 from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.base.exits import ExitCode
-from dsforge.cli import output
+from dsforge.cli import complete, output
 from dsforge.cli.options import JsonOption, ProfileOption, SetOption
 
 
@@ -37,7 +37,9 @@ def validate(
     arguments: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE... [KEY=VALUE]...", help="Recipes or foreign files, then changes for all recipes."
+            metavar="FILE... [KEY=VALUE]...",
+            help="Recipes or foreign files, then changes for all recipes.",
+            autocompletion=complete.recipes_then_changes,
         ),
     ],
     set_: SetOption = None,

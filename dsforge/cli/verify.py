@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dsforge.base.exits import ExitCode
-from dsforge.cli import output
+from dsforge.cli import complete, output
 from dsforge.cli.launch import start_options
 from dsforge.cli.options import (
     ChangesArgument,
@@ -32,7 +32,10 @@ def verify(
     profile: ProfileOption = None,
     steps: Annotated[int, typer.Option(min=5, max=1000, help="Steps to compare.")] = 20,
     allow: Annotated[
-        list[str] | None, typer.Option(help="A rule code to force past, to see what it protects from.")
+        list[str] | None,
+        typer.Option(
+            help="A rule code to force past, to see what it protects from.", autocompletion=complete.rules
+        ),
     ] = None,
     max_ranks: Annotated[int | None, typer.Option(min=1, help="Most ranks to start.")] = None,
     runs: RunsOption = None,
@@ -59,6 +62,8 @@ def verify(
         layout = " ".join(f"{key}={value}" for key, value in result.layout.items())
         output.line(f"layout {layout}")
         output.line(f"clipped {result.clipped_steps} of {result.steps} steps")
+        if result.max_abs_validation_diff is not None:
+            output.line(f"largest validation loss difference {result.max_abs_validation_diff:.2e}")
         if result.max_abs_param_diff is not None:
             output.line(f"largest parameter difference {result.max_abs_param_diff:.2e}")
         output.line(f"{'same' if result.passed else 'NOT the same'}: {result.why}")

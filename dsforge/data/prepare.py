@@ -13,8 +13,9 @@ from typing import Any, Self
 from dsforge.base.caches import cache_root
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
-from dsforge.data.corpus import corpus_key, standard_library_files
+from dsforge.data.corpus import corpus_key, split, standard_library_files
 from dsforge.data.tokenizer import SMALLEST_VOCAB, end_of_text_id, load_tokenizer, train_bpe
+from dsforge.records.environment import HELD_OUT_SUFFIX
 
 _UINT16_LIMIT = 65_500
 """Megatron stores tokens as uint16 below this vocabulary (megatron/core/datasets: DType.optimal_dtype)."""
@@ -74,18 +75,22 @@ def prepare(
 def builtin_corpus(vocab: int) -> Path:
     """Return the prefix of the built-in corpus for a vocabulary, made on first use and then cached.
 
-    Below 257 tokens the text is stored as bytes modulo the vocabulary: still real text, and every id
-    is legal.
+    Its held-out documents lie beside it, at the prefix with `HELD_OUT_SUFFIX`. Below 257 tokens the text is
+    stored as bytes modulo the vocabulary: still real text, and every id is legal.
     """
     files = standard_library_files()
     folder = cache_root(os.environ) / "corpus" / corpus_key(vocab, files)
     prefix = folder / "corpus"
-    if Path(f"{prefix}.idx").exists() and Path(f"{prefix}.bin").exists():
+    held_out = Path(f"{prefix}{HELD_OUT_SUFFIX}")
+    if all(Path(f"{one}{suffix}").exists() for one in (prefix, held_out) for suffix in (".idx", ".bin")):
         return prefix
-    if vocab < SMALLEST_VOCAB:
-        _write_bytes(list(_expand(files, prefix)), prefix, vocab)
-    else:
-        prepare(files, prefix, vocab=vocab, overwrite=True)
+    tokenizer: Path | None = None
+    for part, target in zip(split(files), (prefix, held_out), strict=True):
+        if vocab < SMALLEST_VOCAB:
+            _write_bytes(list(_expand(part, target)), target, vocab)
+        else:
+            made = prepare(part, target, tokenizer=tokenizer, vocab=vocab, overwrite=True)
+            tokenizer = made.tokenizer
     return prefix
 
 

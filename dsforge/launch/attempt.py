@@ -15,12 +15,12 @@ from dsforge.base.text import without_escapes
 from dsforge.launch.cause import Cause, Evidence, find_cause
 from dsforge.launch.follow import SUPERVISOR, Follower, Item
 from dsforge.launch.guard import guarded
-from dsforge.launch.launchers import LAUNCHERS, Runner
+from dsforge.launch.launchers import Runner, launcher_of
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.stop import Stopper
 from dsforge.launch.types import Command, LaunchRequest, OnEvent, ProgressEvent
 from dsforge.records.run_dir import AttemptDir
-from dsforge.records.streams import Event, ExitRecord, MetricsLine, WorldReport
+from dsforge.records.streams import EvalLine, Event, ExitRecord, MetricsLine, WorldReport
 
 _TICK_SECONDS = 0.2
 _DRAIN_SECONDS = 1.5
@@ -63,7 +63,7 @@ class Attempt:
         environ = {**self._request.environ, **command.environ}
         # The guard comes before what it guards and leaves after it.
         with lease.hold(self._directory.lease), guarded(environ, self._directory.path) as guard_pid:
-            start = LAUNCHERS[self._plan.launch.launcher]
+            start = launcher_of(self._plan)
             runner = start(command, environ, self._directory.launcher_log)
             stopper = Stopper(self._run_id, runner, guard_pid, lambda: self._signals.count > 1)
             try:
@@ -155,6 +155,9 @@ class Attempt:
                 self._emit("rank_ended", f"rank {item.rank}: {words}", rank=item.rank)
             case MetricsLine():
                 self._emit("step", f"step {item.step}: loss {item.loss:.4f}", metrics=item)
+            case EvalLine():
+                told = f"validation after step {item.step}: loss {item.loss:.4f} over {item.samples} samples"
+                self._emit("validated", told)
             case Event():
                 self._emit("event", item.message, event=item)
 

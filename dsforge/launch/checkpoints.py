@@ -13,7 +13,7 @@ from dsforge.base.exits import ExitCode
 from dsforge.launch.types import LaunchRequest
 from dsforge.plan.types import Plan
 from dsforge.records.checkpoint import MANIFEST_NAME, CheckpointManifest, read_manifest, whole_checkpoints
-from dsforge.train.fits import layout_facts
+from dsforge.train.fits import layout_facts, order_facts
 from dsforge.train.parameters import model_parameters
 
 
@@ -42,13 +42,13 @@ def check_checkpoints(request: LaunchRequest) -> None:
 def difference_from_plan(manifest: CheckpointManifest, plan: Plan) -> str | None:
     """Return how a checkpoint differs from a plan that would go on from it, or None."""
     saved = manifest.layout
-    for name, value in layout_facts(plan).items():
-        if name in saved and saved[name] != value:
-            return f"{name} was {saved[name]}, the plan says {value}"
+    for name, planned in layout_facts(plan).items():
+        if name in saved and saved[name] != planned:
+            return f"{name} was {saved[name]}, the plan says {planned}"
     if manifest.consumed_samples != manifest.step * plan.batch.global_size:
         samples = f"{manifest.consumed_samples} samples in {manifest.step} steps"
         return f"it has seen {samples}, the plan's global batch is {plan.batch.global_size}"
-    for name, value in {"seed": plan.train.seed, "seq_len": plan.batch.seq_len}.items():
+    for name, value in order_facts(plan).items():
         if name in manifest.data and manifest.data[name] != value:
             return f"{name} was {manifest.data[name]}, the plan says {value}"
     shapes = {entry.name: tuple(entry.shape) for entry in manifest.parameters}

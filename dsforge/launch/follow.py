@@ -8,13 +8,21 @@ from pathlib import Path
 from dsforge.launch.world import report_difference
 from dsforge.plan.types import Plan
 from dsforge.records.run_dir import AttemptDir
-from dsforge.records.streams import Event, ExitRecord, MetricsLine, WorldReport, parse_line, read_lines
+from dsforge.records.streams import (
+    EvalLine,
+    Event,
+    ExitRecord,
+    MetricsLine,
+    WorldReport,
+    parse_line,
+    read_lines,
+)
 
 SUPERVISOR = "supervisor"
 JOINED = "joined"
 """The event by which a trainer says that its process group stands."""
 
-Item = WorldReport | ExitRecord | MetricsLine | Event
+Item = WorldReport | ExitRecord | MetricsLine | EvalLine | Event
 
 
 class Follower:
@@ -24,6 +32,7 @@ class Follower:
         self.reports: dict[int, WorldReport] = {}
         self.exits: dict[int, ExitRecord] = {}
         self.losses: dict[int, float] = {}
+        self.validation_losses: dict[int, float] = {}
         self.last_metrics: MetricsLine | None = None
         self.joined = False
         self.mismatch: tuple[WorldReport, str] | None = None
@@ -74,6 +83,8 @@ class Follower:
                 self.last_metrics = item
                 self.losses[item.step] = item.loss
                 self.joined = True
+            case EvalLine():
+                self.validation_losses[item.step] = item.loss
             case Event(source=source, name=name):
                 if source == SUPERVISOR:
                     return False

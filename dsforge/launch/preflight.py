@@ -12,6 +12,7 @@ from dsforge.launch import machine, op_cache
 from dsforge.launch.checkpoints import check_checkpoints
 from dsforge.launch.types import LaunchRequest
 from dsforge.launch.world import check_gpus, check_here, planned_hosts
+from dsforge.train.sinks.registry import check_sinks
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ def look(request: LaunchRequest) -> Preflight:
     tried(lambda: check_here(hosts))
     tried(lambda: check_gpus(plan, environ))
     tried(lambda: machine.check_secrets(plan.launch.env_from, request.environ))
+    tried(lambda: check_sinks(plan.sinks))
     bash, deepspeed = tried(machine.find_bash), tried(machine.find_deepspeed)
     tried(lambda: check_checkpoints(request))
     return Preflight(bash, deepspeed, op_cache.ops_dir(request.environ), tuple(refusals))

@@ -122,6 +122,7 @@ class _Run:
         self._on_event = on_event
         self._signals = signals
         self._losses: dict[int, float] = {}
+        self._validation_losses: dict[int, float] = {}
         self._last_metrics: MetricsLine | None = None
         supervisor = processes.identify(os.getpid())
         assert supervisor is not None, "this process runs"
@@ -180,6 +181,7 @@ class _Run:
             return attempt.run(command, lambda word, launcher: self._save(state=word, launcher=launcher))
         finally:
             self._losses |= attempt.follower.losses
+            self._validation_losses |= attempt.follower.validation_losses
             self._last_metrics = attempt.follower.last_metrics or self._last_metrics
 
     def _restarts_after(self, cause: Cause | None) -> bool:
@@ -214,6 +216,7 @@ class _Run:
             attempts=self._state.attempt,
             exit=how,
             losses=dict(sorted(self._losses.items())),
+            validation_losses=dict(sorted(self._validation_losses.items())),
             last_metrics=self._last_metrics,
             tail=cause.tail if cause else (),
         )

@@ -37,8 +37,8 @@ class LaunchRequest:
 class ProgressEvent:
     """Something to tell the user while a run goes on.
 
-    `name`: note, prebuild, created, started, rank_up, joined, step, event, rank_ended, stopping, restart,
-    ended.
+    `name`: note, prebuild, created, started, rank_up, joined, step, validated, event, rank_ended,
+    stopping, restart, ended.
     """
 
     time: float
@@ -55,13 +55,14 @@ OnEvent = Callable[[ProgressEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a run ended. `losses` maps step to loss; a step repeated after a restart keeps the later value."""
+    """How a run ended. Losses are by step; a step repeated after a restart keeps the later value."""
 
     run_id: str
     run_dir: Path
     attempts: int
     exit: RunExit
     losses: dict[int, float]
+    validation_losses: dict[int, float]
     last_metrics: MetricsLine | None
     tail: tuple[str, ...]
 

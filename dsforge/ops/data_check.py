@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dsforge.base.errors import DsforgeError
+from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.base.files import read_bounded
 from dsforge.base.shell import quote
@@ -18,23 +18,28 @@ _LARGEST_TOKENIZER = 256 * 2**20
 
 
 def check_data(plan: Plan, loaded: LoadedRecipe, root: Path) -> None:
-    """Raise DsforgeError DSF045 when the pair is not there, DSF046 when the tokenizer does not fit."""
-    if plan.data.prefix is not None:
-        for suffix in (".idx", ".bin"):
-            path = Path(f"{root / plan.data.prefix}{suffix}")
-            if not path.is_file():
-                raise DsforgeError(
-                    "DSF045",
-                    f"no data file {path}",
-                    loaded.place("data.train"),
-                    f"`dsforge data prep FILES -o {quote(plan.data.prefix)}` beside the recipe makes it",
-                    exit_code=ExitCode.ENVIRONMENT,
-                )
-        beside = Path(f"{root / plan.data.prefix}.tokenizer.json")
-        if plan.data.tokenizer is None and beside.is_file():
-            _check_tokenizer(plan, loaded, beside)
+    """Raise DsforgeError DSF045 when a pair is not there, DSF046 when a tokenizer does not fit."""
+    for key, sets in (("data.train", plan.data.train), ("data.valid", plan.data.valid)):
+        for at, one in enumerate(sets):
+            _check_pair(root / one.prefix, one.prefix, loaded.place(f"{key}.{at}"))
+            beside = Path(f"{root / one.prefix}.tokenizer.json")
+            if plan.data.tokenizer is None and beside.is_file():
+                _check_tokenizer(plan, loaded, beside)
     if plan.data.tokenizer is not None:
         _check_tokenizer(plan, loaded, root / plan.data.tokenizer)
+
+
+def _check_pair(prefix: Path, written: str, place: Place) -> None:
+    for suffix in (".idx", ".bin"):
+        path = Path(f"{prefix}{suffix}")
+        if not path.is_file():
+            raise DsforgeError(
+                "DSF045",
+                f"no data file {path}",
+                place,
+                f"`dsforge data prep FILES -o {quote(written)}` beside the recipe makes it",
+                exit_code=ExitCode.ENVIRONMENT,
+            )
 
 
 def _check_tokenizer(plan: Plan, loaded: LoadedRecipe, path: Path) -> None:

@@ -26,6 +26,7 @@ from dsforge.foreign.json_text import JsonText, Placeholder, read_json
 from dsforge.foreign.text import Kind, read_foreign
 
 _PROBE_SECONDS = 300.0
+_LAUNCHER_FILES = {Kind.HOSTFILE: check_hostfile, Kind.ENV: check_env_file}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Any recipe, shrunk by fixed rules to what one machine runs in minutes.
 
 Kept: architecture, tied or not, grouped-query or not, TP, PP, schedule, partition, ZeRO stage,
-precision, recompute, clipping, trainer. Changed, each change told: DP at most 2; layers two a stage
-(one where the recipe has no more); head count the smallest that TP and the head ratio allow; tiny
-width, vocabulary, sequence and batch; a few steps at a rate that learns in them; the built-in corpus.
+precision, recompute, dropout, clipping, validation, trainer. Changed, each change told: DP at most 2; layers
+two a stage (one where the recipe has no more); head count the smallest that TP and the head ratio allow;
+tiny width, vocabulary, sequence and batch; a few steps at a rate that learns in them; the built-in corpus.
 Only where the machine cannot hold TP x PP x DP ranks are TP and PP halved, the larger one first.
 """
 
@@ -95,6 +95,16 @@ def shrink(
     warmup = use(
         "optimizer.warmup_steps", recipe.optimizer.warmup_steps, min(recipe.optimizer.warmup_steps, 2), few
     )
+    every = plan.train.recompute_every
+    block = use("train.recompute_every", every, min(every, shape["layers"] // pp), "a stage has fewer layers")
+    validation = {}
+    if plan.train.eval_every:
+        every = min(plan.train.eval_every, steps // 2)
+        validation["eval_every"] = use("train.eval_every", plan.train.eval_every, every, few)
+        samples = min(plan.train.eval_samples, 2 * size)
+        validation["eval_samples"] = use(
+            "train.eval_samples", plan.train.eval_samples, samples // size * size, few
+        )
     use("cluster.nodes", layout.nodes, 1, "one machine")
     use(
         "cluster.gpu",
@@ -118,7 +128,7 @@ def shrink(
             "partition": recipe.parallel.partition if shape["layers"] % pp == 0 else "parameters",
         },
         "batch": {"global": size, "micro": micro, "seq_len": seq_len},
-        "train": {"steps": steps, **{k: getattr(plan.train, k) for k in ("precision", "recompute", "seed")}},
+        "train": {**plan.train.model_dump(), "steps": steps, "recompute_every": block, **validation},
         "optimizer": {**recipe.optimizer.model_dump(), "lr": rate, "warmup_steps": warmup, "min_lr": 0.0},
         "launch": {
             **recipe.launch.model_dump(

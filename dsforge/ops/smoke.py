@@ -50,6 +50,7 @@ class SmokeResult:
     changes: tuple[Change, ...]
     layout: dict[str, int]
     losses: tuple[float, ...]
+    validation_losses: dict[int, float]
     run_dir: Path
     exit_code: int
 
@@ -61,6 +62,7 @@ class SmokeResult:
             "shrunk": [change.as_dict() for change in self.changes],
             "layout": self.layout,
             "losses": list(self.losses),
+            "validation_losses": {str(step): loss for step, loss in self.validation_losses.items()},
             "run": str(self.run_dir),
         }
 
@@ -100,6 +102,8 @@ def smoke(
     checks = [_ended_well(outcome)]
     if checks[0].passed:
         checks += [_world(plan, outcome), *_learning(outcome, steps)]
+        if plan.train.eval_every:
+            checks.append(_validation(plan, outcome))
         checks.append(_reloads(first, outcome, half_way, options, on_event))
     failed = [one for one in checks if not one.passed]
     passed = not failed
@@ -110,6 +114,7 @@ def smoke(
         changes=small.changes,
         layout={"tp": layout.tp, "pp": layout.pp, "dp": layout.dp, "zero": layout.zero},
         losses=tuple(outcome.losses.values()),
+        validation_losses=outcome.validation_losses,
         run_dir=next((one.run_dir for one in failed if one.run_dir), outcome.run_dir),
         exit_code=0 if passed else outcome.exit.code or 1,
     )
@@ -137,6 +142,15 @@ def _learning(outcome: RunOutcome, steps: int) -> Sequence[Check]:
         Check("every loss is finite", finite, f"{len(losses)} of {steps} steps"),
         Check(f"the loss falls by {MARGIN}", first - last >= MARGIN, f"{first:.4f} to {last:.4f}"),
     )
+
+
+def _validation(plan: Plan, outcome: RunOutcome) -> Check:
+    losses = outcome.validation_losses
+    last, every = plan.train.steps, plan.train.eval_every
+    due = sorted({*range(every, last + 1, every), last})
+    passed = sorted(losses) == due and all(map(math.isfinite, losses.values()))
+    seen = ", ".join(f"{loss:.4f} after step {step}" for step, loss in losses.items()) or "none"
+    return Check(f"validation after every {every} steps is finite", passed, seen)
 
 
 def _reloads(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dsforge.base.errors import DsforgeError
+from dsforge.launch.launchers import launcher_of
 from dsforge.launch.run import describe_run, launch_run
 from dsforge.launch.types import LaunchDescription, LaunchRequest, OnEvent, RunOutcome
 from dsforge.ops.bundles import plan_and_bundle, recipe_root
@@ -54,6 +55,7 @@ def describe(loaded: LoadedRecipe, options: StartOptions) -> LaunchDescription:
 
 def _request(loaded: LoadedRecipe, options: StartOptions) -> LaunchRequest:
     plan, bundle = plan_and_bundle(loaded, options.allow)
+    launcher_of(plan)  # before anything is built or looked for
     return LaunchRequest(
         plan=plan,
         bundle=bundle,

@@ -108,6 +108,9 @@ def _text(data: dict[str, Any], schema: str) -> str:
     def flow(section: dict[str, Any]) -> str:
         return "{" + ", ".join(f"{key}: {value}" for key, value in section.items()) + "}"
 
+    reach = ""
+    if data["cluster"]["nodes"] > 1:
+        reach = "# launch: {launcher: slurm}    # or cluster.hostfile: the hosts, reached over pdsh and ssh\n"
     return f"""{editor_header(schema)}\
 # `dsforge validate` checks this file, `dsforge plan` shows what follows from it,
 # `dsforge smoke` tries its layout on this machine, `dsforge launch` runs it.
@@ -120,4 +123,4 @@ train: {{steps: 1000, precision: {data["train"]["precision"]}, recompute: none}}
 optimizer: {{lr: 3.0e-4, lr_schedule: cosine, warmup_steps: 100, grad_clip: 1.0}}
 # data: {{train: data/corpus}}    # made by `dsforge data prep`; without it: the built-in corpus
 checkpoint: {{dir: checkpoints/{data["model"]}, every_steps: 200, keep: 3, resume: auto}}
-"""
+{reach}"""

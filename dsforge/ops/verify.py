@@ -40,6 +40,7 @@ class Reference:
     losses: tuple[float, ...]
     grad_norms: tuple[float, ...]
     clipped_steps: int
+    validation_losses: dict[int, float]
 
     @property
     def learns(self) -> bool:
@@ -66,7 +67,11 @@ class VerifyResult:
     tolerance: float
     losses: tuple[float, ...]
     reference_losses: tuple[float, ...]
+    validation_losses: dict[int, float]
+    reference_validation_losses: dict[int, float]
     max_abs_loss_diff: float | None
+    max_abs_validation_diff: float | None
+    """None also where the recipe does not validate."""
     max_abs_param_diff: float | None
     clipped_steps: int
     steps: int
@@ -82,7 +87,10 @@ class VerifyResult:
             "tolerance": self.tolerance,
             "losses": list(self.losses),
             "reference_losses": list(self.reference_losses),
+            "validation_losses": {str(k): v for k, v in self.validation_losses.items()},
+            "reference_validation_losses": {str(k): v for k, v in self.reference_validation_losses.items()},
             "max_abs_loss_diff": self.max_abs_loss_diff,
+            "max_abs_validation_diff": self.max_abs_validation_diff,
             "max_abs_param_diff": self.max_abs_param_diff,
             "clipped_steps": self.clipped_steps,
             "steps": self.steps,
@@ -162,7 +170,12 @@ def _run_reference(plan: Plan, work: Path, options: StartOptions) -> Reference:
     words = [sys.executable, "-m", "dsforge.train.reference"]
     _run([*words, "--plan", str(work / "plan.json"), "--out", str(work)], environ, "the reference failed")
     result = json.loads((work / "losses.json").read_text("utf-8"))
-    return Reference(tuple(result["losses"]), tuple(result["grad_norms"]), int(result["clipped_steps"]))
+    return Reference(
+        tuple(result["losses"]),
+        tuple(result["grad_norms"]),
+        int(result["clipped_steps"]),
+        {int(step): loss for step, loss in result["validation_losses"].items()},
+    )
 
 
 def _parameter_difference(dump: Path, work: Path) -> float:
@@ -195,22 +208,33 @@ def _judge(
 ) -> VerifyResult:
     losses = tuple(outcome.losses.values())
     tolerance = TOLERANCE[plan.train.precision]
-    difference = None
+    difference = validation = None
     if outcome.exit.code != 0:
         why = outcome.exit.message
     elif len(losses) != len(reference.losses):
         why = f"{len(losses)} steps, the reference made {len(reference.losses)}"
+    elif outcome.validation_losses.keys() != reference.validation_losses.keys():
+        after = [sorted(some) for some in (outcome.validation_losses, reference.validation_losses)]
+        why = f"validated after steps {after[0]}, the reference after {after[1]}"
     else:
         difference = max(abs(a - b) for a, b in zip(losses, reference.losses, strict=True))
-        why = f"largest loss difference {difference:.2e}, tolerance {tolerance:.0e}"
+        apart = [
+            abs(loss - reference.validation_losses[at]) for at, loss in outcome.validation_losses.items()
+        ]
+        validation = max(apart, default=None)
+        judged = "" if validation is None else f", of a validation {validation:.2e}"
+        why = f"largest loss difference {difference:.2e}{judged}, tolerance {tolerance:.0e}"
     layout = plan.layout
     return VerifyResult(
-        passed=difference is not None and difference <= tolerance,
+        passed=difference is not None and max(difference, validation or 0.0) <= tolerance,
         why=why,
         tolerance=tolerance,
         losses=losses,
         reference_losses=reference.losses,
+        validation_losses=outcome.validation_losses,
+        reference_validation_losses=reference.validation_losses,
         max_abs_loss_diff=difference,
+        max_abs_validation_diff=validation,
         max_abs_param_diff=parameters,
         clipped_steps=reference.clipped_steps,
         steps=plan.train.steps,
@@ -220,6 +244,10 @@ def _judge(
             "dp": layout.dp,
             "zero": layout.zero,
             "precision": plan.train.precision,
+            "recompute": plan.train.recompute,
+            "recompute_every": plan.train.recompute_every,
+            "dropout": plan.train.dropout,
+            "attention_dropout": plan.train.attention_dropout,
             "arch": plan.model.arch,
             "tied": plan.model.tied,
         },

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import ceil
+
 from dsforge import __version__
 from dsforge.base.errors import Finding
 from dsforge.catalog.tables import Hardware
@@ -10,10 +13,12 @@ from dsforge.layout.shape import Shape, padded_vocab
 from dsforge.layout.stages import stage_components
 from dsforge.plan.auto import Resolved
 from dsforge.plan.environment import derive_environment
+from dsforge.plan.launcher import choose_launcher
 from dsforge.plan.types import (
     Batch,
     Checkpoint,
     Data,
+    DataSet,
     Launch,
     Layout,
     Model,
@@ -21,10 +26,12 @@ from dsforge.plan.types import (
     Optimizer,
     Parameters,
     Plan,
+    Slurm,
     Stage,
     Train,
 )
 from dsforge.recipe.model import Recipe
+from dsforge.recipe.sections import SlurmSection
 
 BUILTIN_VOCAB_LIMIT = 4096
 """Largest tokenizer trained on the built-in corpus: a few megabytes of text fill no more."""
@@ -61,14 +68,16 @@ def assemble(
         ),
         train=Train.model_validate(
             {
+                **recipe.train.model_dump(include=set(Train.model_fields)),
                 "steps": resolved.steps,
-                **{key: getattr(recipe.train, key) for key in ("precision", "recompute", "seed")},
+                "eval_samples": resolved.eval_samples,
             }
         ),
         optimizer=Optimizer(**recipe.optimizer.model_dump()),
         data=_data(recipe, shape),
         checkpoint=Checkpoint(**recipe.checkpoint.model_dump()),
         launch=_launch(recipe, hardware, resolved),
+        sinks=tuple(name for name, wanted in recipe.monitor if wanted),
         hostfile=recipe.cluster.hostfile,
         nominal=_nominal(recipe, shape),
         decisions=tuple(resolved.decisions),
@@ -141,14 +150,23 @@ def _layout(recipe: Recipe, shape: Shape, resolved: Resolved) -> Layout:
 def _data(recipe: Recipe, shape: Shape) -> Data:
     if recipe.data is None:
         return Data(
-            prefix=None, builtin_vocab=min(shape.vocab, BUILTIN_VOCAB_LIMIT), tokenizer=None, workers=2
+            train=(),
+            valid=(),
+            builtin_vocab=min(shape.vocab, BUILTIN_VOCAB_LIMIT),
+            tokenizer=None,
+            workers=2,
         )
     return Data(
-        prefix=recipe.data.train[0][1],
+        train=_blend(recipe.data.train),
+        valid=_blend(recipe.data.valid or ()),
         builtin_vocab=None,
         tokenizer=recipe.data.tokenizer,
         workers=recipe.data.workers,
     )
+
+
+def _blend(sets: Iterable[tuple[float, str]]) -> tuple[DataSet, ...]:
+    return tuple(DataSet(weight=weight, prefix=prefix) for weight, prefix in sets)
 
 
 def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved) -> Launch:
@@ -156,14 +174,26 @@ def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved) -> Launch:
     derived = derive_environment(recipe, hardware)
     for name, (value, why) in derived.items():
         resolved.decide(f"launch.env.{name}", value, why)
+    launcher, reason = choose_launcher(recipe)
+    if reason is not None:
+        resolved.decide("launch.launcher", launcher, reason)
     return Launch(
-        launcher="local",
+        launcher=launcher,
+        slurm=_slurm(launch.slurm) if launcher == "slurm" else None,
         env={**{name: value for name, (value, _) in derived.items()}, **launch.env},
         env_from=launch.env_from,
         restarts=launch.restarts,
         watchdog_seconds=launch.watchdog,
         rendezvous_timeout_seconds=launch.rendezvous_timeout,
         collective_timeout_seconds=launch.collective_timeout,
+    )
+
+
+def _slurm(section: SlurmSection) -> Slurm:
+    return Slurm(
+        time_seconds=ceil(section.time),
+        notice_seconds=ceil(section.notice),
+        **section.model_dump(exclude={"time", "notice"}),
     )
 
 

@@ -13,6 +13,8 @@ from dsforge.plan.types import Decision
 from dsforge.recipe.model import Recipe
 
 DEFAULT_STEPS = 100
+DEFAULT_EVAL_SAMPLES = 256
+"""Samples of a validation: its mean is then some sixteen times as steady as the loss of one sample."""
 ROOM_FOR_STATES = 0.6
 """Share of a GPU that model states may take before `zero: auto` goes one stage higher; the rest is
 left to activations, buffers and fragmentation."""
@@ -27,6 +29,7 @@ class Resolved:
     micro: int | None = None
     batch: BatchTriple | None = None
     steps: int | None = None
+    eval_samples: int = 0
     stages: tuple[StageLayers, ...] = ()
     parameters_of_stage: tuple[int, ...] = ()
     """Parameters a rank of each stage holds, vocabulary padded."""
@@ -46,6 +49,7 @@ def resolve_autos(recipe: Recipe, shape: Shape, hardware: Hardware) -> Resolved:
     _zero(recipe, hardware, out)
     _batch(recipe, out)
     _steps(recipe, out)
+    _validation(recipe, out)
     if out.zero is not None:
         out.worst_state_bytes = _worst(recipe, out, out.zero)
     return out
@@ -140,3 +144,16 @@ def _steps(recipe: Recipe, out: Resolved) -> None:
     else:
         out.steps = DEFAULT_STEPS
         out.decide("train.steps", DEFAULT_STEPS, "neither train.steps nor train.tokens is set")
+
+
+def _validation(recipe: Recipe, out: Resolved) -> None:
+    train, size = recipe.train, recipe.batch.global_size
+    if not train.eval_every:
+        return
+    if train.eval_samples is not None:
+        out.eval_samples = train.eval_samples
+        return
+    batches = -(-DEFAULT_EVAL_SAMPLES // size)
+    out.eval_samples = batches * size
+    why = f"at least {DEFAULT_EVAL_SAMPLES}, in whole global batches of {size}"
+    out.decide("train.eval_samples", out.eval_samples, why)

@@ -95,6 +95,7 @@ def _findings(
         accumulation_steps=resolved.batch.accumulation_steps if resolved.batch else None,
         steps=resolved.steps,
         worst_state_bytes=resolved.worst_state_bytes,
+        most_layers=max((stage.count for stage in resolved.stages), default=None),
     )
     found = [replace(finding, place=loaded.place(finding.key)) for finding in apply(facts, allow)]
     order = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}

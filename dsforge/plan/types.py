@@ -82,11 +82,20 @@ class Batch(Frozen):
 
 
 class Train(Frozen):
-    """Length, precision and seed of the run."""
+    """Length, precision, recomputation, dropout and seed; `recompute_every`: layers of a recomputed block.
+
+    Validation follows every `eval_every`-th step and the last, on the same `eval_samples` samples; both 0:
+    none.
+    """
 
     steps: int
+    eval_every: int
+    eval_samples: int
     precision: Literal["fp32", "bf16"]
-    recompute: Literal["none", "full"]
+    recompute: Literal["none", "selective", "full"]
+    recompute_every: int = 1
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
     seed: int
 
 
@@ -104,10 +113,18 @@ class Optimizer(Frozen):
     grad_clip: float
 
 
-class Data(Frozen):
-    """Indexed data set prefix relative to the recipe's folder; None means the built-in corpus."""
+class DataSet(Frozen):
+    """One indexed data set of a blend: prefix from the recipe's folder, weight relative to the others'."""
 
-    prefix: str | None
+    weight: float
+    prefix: str
+
+
+class Data(Frozen):
+    """The blends trained on and validated on; where `builtin_vocab` is set, parts of the built-in corpus."""
+
+    train: tuple[DataSet, ...]
+    valid: tuple[DataSet, ...]
     builtin_vocab: int | None
     tokenizer: str | None
     workers: int
@@ -122,10 +139,28 @@ class Checkpoint(Frozen):
     resume: str
 
 
-class Launch(Frozen):
-    """How the ranks are started and watched; times in seconds."""
+class Slurm(Frozen):
+    """What the Slurm job asks for besides nodes, ranks and GPUs; times in seconds, 0 where there is none."""
 
-    launcher: Literal["local"]
+    partition: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None
+    time_seconds: int
+    notice_seconds: int
+    requeue: bool
+    cpus_per_task: int | None
+    extra: tuple[str, ...]
+
+
+class Launch(Frozen):
+    """How the ranks are started and watched; times in seconds.
+
+    `launcher` is None where there are several nodes and nothing says how ranks are started on them.
+    """
+
+    launcher: Literal["local", "pdsh", "slurm"] | None
+    slurm: Slurm | None = None
     env: dict[str, str]
     env_from: tuple[str, ...]
     restarts: int
@@ -184,6 +219,8 @@ class Plan(Frozen):
     data: Data
     checkpoint: Checkpoint
     launch: Launch
+    sinks: tuple[str, ...]
+    """Keys of the recipe's `monitor` that are on: where metrics go besides `metrics.jsonl`."""
     hostfile: str | None
     nominal: Nominal
     decisions: tuple[Decision, ...]

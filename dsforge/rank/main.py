@@ -14,7 +14,9 @@ from dsforge.base.canonical import dump_line
 from dsforge.base.exits import ExitCode, code_of_signal
 from dsforge.base.files import append_line
 from dsforge.base.processes import identify, signal_name
+from dsforge.rank.identity import identity
 from dsforge.rank.output import OutputPump
+from dsforge.rank.secrets import take_secrets
 from dsforge.rank.stops import Stop, StopWatch
 from dsforge.rank.trainer import Trainer
 from dsforge.rank.world import RankWorld, difference_from_plan, read_world
@@ -37,12 +39,16 @@ def main(arguments: list[str]) -> int:
     lease_path = os.environ.get(environment.LEASE)
     stops = StopWatch(Path(lease_path) if lease_path else None)
     try:
+        os.environ.update(identity(os.environ))
         world = read_world(os.environ)
     except ValueError as error:
         return _refuse(f"{error}; start ranks with the bundle's launch.sh", ExitCode.BEFORE_FIRST_STEP)
     attempt = AttemptDir(Path(os.environ.get(environment.ATTEMPT_DIR) or "dsforge-run/attempt-1").absolute())
     try:
         attempt.path.mkdir(parents=True, exist_ok=True)
+        if beginning := os.environ.get(environment.SECRETS):
+            readers = int(os.environ.get("LOCAL_SIZE", "1"))
+            os.environ.update(take_secrets(Path(f"{beginning}-{world.node}"), readers))
         return _Rank(world, attempt, stops).run(arguments)
     except OSError as error:
         return _refuse(f"rank {world.rank}: {error}", ExitCode.ENVIRONMENT)

@@ -69,8 +69,12 @@ CONSEQUENCES: dict[str, Consequence] = {
     "train.steps": _C,
     "train.tokens": _C,
     "train.eval_every": _E,
+    "train.eval_samples": _C,  # as data.valid
     "train.precision": _C,
     "train.recompute": _E,
+    "train.recompute_every": _E,
+    "train.dropout": _C,
+    "train.attention_dropout": _C,
     "train.seed": _C,
     **dict.fromkeys(
         (
@@ -98,6 +102,9 @@ CONSEQUENCES: dict[str, Consequence] = {
     **dict.fromkeys(
         (
             "launch.launcher",
+            *("launch.slurm.partition", "launch.slurm.account", "launch.slurm.qos"),
+            *("launch.slurm.constraint", "launch.slurm.time", "launch.slurm.notice"),
+            *("launch.slurm.requeue", "launch.slurm.cpus_per_task", "launch.slurm.extra"),
             "launch.env",
             "launch.env_from",
             "launch.restarts",

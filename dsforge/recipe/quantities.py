@@ -45,9 +45,9 @@ def _plain_number(value: Any) -> Any:
 def _integer_schema(minimum: int, unit: str | None) -> WithJsonSchema:
     word = rf"(\s*{unit}s?)?" if unit else ""
     pattern = rf"^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?\s*[KMBGTkmbgt]?{word}$"
-    return WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": minimum}, {"type": "string", "pattern": pattern}]}
-    )
+    example = f"2K {unit}s" if unit else "2K"
+    text = {"type": "string", "pattern": pattern, "examples": [example]}
+    return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": minimum}, text]})
 
 
 def _counted(minimum: int, most: int, unit: str | None) -> Any:
@@ -84,7 +84,7 @@ Seconds = Annotated[
         {
             "anyOf": [
                 {"type": "number", "minimum": 0},
-                {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?[smhd])+$"},
+                {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?[smhd])+$", "examples": ["1h30m"]},
             ]
         }
     ),

@@ -28,6 +28,7 @@ from dsforge.recipe.quantities import (
     StepsOrNone,
     Tokens,
 )
+from dsforge.recipe.slurm_values import LONGEST_NOTICE_SECONDS, SlurmConstraint, SlurmName, SlurmOption
 
 
 class Section(BaseModel):
@@ -129,15 +130,31 @@ class TrainSection(Section):
     tokens: Tokens | None = Field(
         default=None, description="Tokens to train on, instead of steps; rounded up to whole steps."
     )
-    eval_every: StepsOrNone = Field(default=0, description="Steps between validations; 0: none.")
+    eval_every: StepsOrNone = Field(
+        default=0, description="Steps between validations, which also follow the last step; 0: none."
+    )
+    eval_samples: Samples | None = Field(
+        default=None,
+        description="Samples of a validation, whole global batches, the same every time; "
+        "default: 256 in whole batches.",
+    )
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         default="bf16", description="Precision of weights and math."
     )
     recompute: Literal["none", "selective", "full"] = Field(
-        default="none", description="Activations computed again in the backward pass instead of kept."
+        default="none",
+        description="Activations computed again in the backward pass instead of kept: "
+        "none, those of attention alone, or all of a layer.",
     )
+    recompute_every: Annotated[PositiveCount, Field(le=10_000)] = Field(
+        default=1, description="With recompute: full, layers of a block of which only the input is kept."
+    )
+    dropout: Ratio = Field(
+        default=0.0, description="Share dropped of embeddings and of what attention and MLP add."
+    )
+    attention_dropout: Ratio = Field(default=0.0, description="Share dropped of attention probabilities.")
     seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = Field(
-        default=1234, description="Seed of weights and data order."
+        default=1234, description="Seed of weights, data order and dropout."
     )
 
 
@@ -188,8 +205,12 @@ Blend = Annotated[
 class DataSection(Section):
     """What is trained on; a recipe without this section uses the built-in corpus."""
 
-    train: Blend = Field(description="A prefix of a .bin/.idx pair, or [weight, prefix] of each of several.")
-    valid: Blend | None = Field(default=None, description="Validation sets.")
+    train: Blend = Field(
+        description="A prefix of a .bin/.idx pair, or [weight, prefix] of several, weights relative."
+    )
+    valid: Blend | None = Field(
+        default=None, description="Validation sets, as train; needs train.eval_every."
+    )
     tokenizer: PathText | None = Field(default=None, description="The tokenizer.json the data was made with.")
     workers: Annotated[Count, Field(le=1024)] = Field(default=2, description="Loader workers a rank.")
 
@@ -205,12 +226,36 @@ class CheckpointSection(Section):
     )
 
 
+class SlurmSection(Section):
+    """What a Slurm job asks for besides nodes, ranks and GPUs, which `cluster` says."""
+
+    partition: SlurmName | None = Field(default=None, description="Default: the cluster's.")
+    account: SlurmName | None = Field(default=None, description="Account that is charged.")
+    qos: SlurmName | None = Field(default=None, description="Quality of service.")
+    constraint: SlurmConstraint | None = Field(default=None, description="Features the nodes must have.")
+    time: Seconds = Field(default=0.0, description="Time limit, in whole minutes; 0: the partition's.")
+    notice: Annotated[Seconds, Field(le=LONGEST_NOTICE_SECONDS)] = Field(
+        default=300.0, description="Before the time limit, ranks are told to save and end; 0: they are not."
+    )
+    requeue: Flag = Field(
+        default=True, description="The job waits in the queue again after that, or when a node fails."
+    )
+    cpus_per_task: Degree | None = Field(default=None, description="CPU cores a rank; default: Slurm's.")
+    extra: tuple[SlurmOption, ...] = Field(
+        default=(), description="Further options of sbatch, such as `--exclusive`."
+    )
+
+
 class LaunchSection(Section):
     """How ranks are started and watched."""
 
     launcher: Literal[
         "auto", "local", "ssh", "pdsh", "openmpi", "mpich", "slurm", "torchrun", "kubernetes", "pbs"
-    ] = Field(default="auto", description="The program that starts the ranks.")
+    ] = Field(
+        default="auto",
+        description="The program that starts the ranks; auto: local on one node, pdsh with a hostfile.",
+    )
+    slurm: SlurmSection = Field(default_factory=SlurmSection, description="What a Slurm job asks for.")
     env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="Variables set on every rank.")
     env_from: tuple[EnvName, ...] = Field(
         default=(), description="Names of secrets passed from the caller's environment, never written."
@@ -230,6 +275,6 @@ class LaunchSection(Section):
 class MonitorSection(Section):
     """Sinks for metrics besides `metrics.jsonl`."""
 
-    tensorboard: Flag = Field(default=False, description="Event files in the run directory.")
+    tensorboard: Flag = Field(default=False, description="Event files in the attempt's directory.")
     wandb: Flag = Field(default=False, description="Weights & Biases.")
     prometheus: Flag = Field(default=False, description="OpenMetrics text file.")

@@ -17,8 +17,13 @@ class AttemptDir:
 
     @property
     def metrics(self) -> Path:
-        """Metrics lines, written by rank 0."""
+        """Metrics lines and validations, written by rank 0."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Event files of TensorBoard, when the recipe wants them."""
+        return self.path / "tensorboard"
 
     @property
     def events(self) -> Path:

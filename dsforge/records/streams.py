@@ -1,4 +1,4 @@
-"""Lines of a run's streams: metrics, events, world reports, heartbeats, exit records."""
+"""Lines of a run's streams: metrics, validations, events, world reports, heartbeats, exit records."""
 
 from __future__ import annotations
 
@@ -51,6 +51,22 @@ class MetricsLine(_Line):
     def kind(cls) -> str:
         """Return the mark of a metrics line."""
         return "metrics"
+
+
+@dataclass(frozen=True, slots=True)
+class EvalLine(_Line):
+    """A validation after `step` steps: mean token loss over `samples` samples, the same every time."""
+
+    time: float
+    step: int
+    loss: float
+    samples: int
+    seconds: float
+
+    @classmethod
+    def kind(cls) -> str:
+        """Return the mark of a validation's line."""
+        return "eval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +167,10 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any
                 yield offset, parsed
 
 
-Line = MetricsLine | Event | WorldReport | Heartbeat | ExitRecord
+Line = MetricsLine | EvalLine | Event | WorldReport | Heartbeat | ExitRecord
 
 _TYPES: dict[str, type[Line]] = {
-    line.kind(): line for line in (MetricsLine, Event, WorldReport, Heartbeat, ExitRecord)
+    line.kind(): line for line in (MetricsLine, EvalLine, Event, WorldReport, Heartbeat, ExitRecord)
 }
 
 

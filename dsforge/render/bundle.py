@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
-
-from dsforge.base import shell
 from dsforge.base.canonical import dumps
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.base.files import write_atomically
-from dsforge.base.resources import folder
 from dsforge.plan.types import Plan
 from dsforge.render.deepspeed_config import deepspeed_config
-from dsforge.render.hosts import check_hosts, parse_hostfile, render_hosts
+from dsforge.render.hosts import check_hosts, parse_hostfile
+from dsforge.render.launchers import LAUNCHERS
 
 _EXECUTABLE = 0o755
 _READABLE = 0o644
@@ -76,13 +72,14 @@ def _foreign(where: Path) -> str | None:
 def render(plan: Plan, hostfile: tuple[str, str] | None = None) -> Bundle:
     """Return the bundle of a plan. `hostfile` is (text, name) when the recipe names one.
 
-    DsforgeError DSF043 for several nodes, which this build plans but does not start.
+    DsforgeError DSF043 where nothing says how ranks are started on several nodes.
     """
-    if plan.layout.nodes > 1:
+    launcher = plan.launch.launcher
+    if launcher is None:
         raise DsforgeError(
             "DSF043",
-            f"{plan.layout.nodes} nodes: this build renders and launches jobs of one machine",
-            hint="`dsforge plan` and `dsforge smoke` take this recipe as it is",
+            f"{plan.layout.nodes} nodes, and nothing says how ranks are started on them",
+            hint="name their hosts in cluster.hostfile, or set launch.launcher=slurm",
             exit_code=ExitCode.FINDINGS,
         )
     hosts = None
@@ -90,39 +87,12 @@ def render(plan: Plan, hostfile: tuple[str, str] | None = None) -> Bundle:
         text, name = hostfile
         hosts = parse_hostfile(text, name)
         check_hosts(hosts, plan.layout, name)
-    environment = dict(sorted(plan.launch.env.items()))
+    environment = sorted(plan.launch.env.items())
     return Bundle(
         {
             "ds_config.json": dumps(deepspeed_config(plan)),
-            "environment": "".join(f"{name}={value}\n" for name, value in environment.items()),
-            "hostfile": render_hosts(plan.layout, hosts),
-            "launch.sh": _launch_script(plan, environment),
+            "environment": "".join(f"{name}={value}\n" for name, value in environment),
             "plan.json": dumps(plan.to_json_value()),
+            **LAUNCHERS[launcher](plan, hosts),
         }
-    )
-
-
-def _launch_script(plan: Plan, environment: dict[str, str]) -> str:
-    jinja = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder("templates")),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - shell, not HTML; every value passes dsforge.base.shell.quote
-    )
-    layout = plan.layout
-    facts = {
-        # A comment line: nothing in a name may end it.
-        "name_comment": re.sub(r"[^A-Za-z0-9 ._-]", "?", plan.name),
-        "world_size": layout.world_size,
-        "tp": layout.tp,
-        "pp": layout.pp,
-        "dp": layout.dp,
-        "zero": layout.zero,
-    }
-    return jinja.get_template("launch-local.sh.j2").render(
-        plan=facts,
-        exports=[f"export {name}={shell.quote(value)}" for name, value in environment.items()],
-        checkpoint_dir=shell.quote(plan.checkpoint.dir) if plan.checkpoint.dir else None,
-        builtin_vocab=plan.data.builtin_vocab,
     )

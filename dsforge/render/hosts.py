@@ -8,16 +8,19 @@ from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Layout
 
+Hosts = dict[str, int]
+"""Slots by host, in the order of the nodes."""
+
 _LINE = re.compile(r"(\S+)\s+slots=([0-9]+)")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?")
 
 
-def parse_hostfile(text: str, file: str) -> dict[str, int]:
+def parse_hostfile(text: str, file: str) -> Hosts:
     """Return slots by host, in order; DsforgeError DSF040 names the line that is wrong.
 
     Stricter than the engine, which reads `slots=4x` as 4 and takes `-oProxyCommand` for a host.
     """
-    hosts: dict[str, int] = {}
+    hosts: Hosts = {}
     for number, raw in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
         line = raw.split("#", 1)[0].strip()
         if not line:
@@ -45,7 +48,7 @@ def _fault(message: str, place: Place, hint: str) -> DsforgeError:
     return DsforgeError("DSF040", message, place, hint)
 
 
-def check_hosts(hosts: dict[str, int], layout: Layout, file: str) -> None:
+def check_hosts(hosts: Hosts, layout: Layout, file: str) -> None:
     """Raise DsforgeError DSF041 unless the hosts are the planned nodes with enough slots."""
     if len(hosts) != layout.nodes:
         raise DsforgeError(
@@ -66,9 +69,6 @@ def check_hosts(hosts: dict[str, int], layout: Layout, file: str) -> None:
             )
 
 
-def render_hosts(layout: Layout, hosts: dict[str, int] | None) -> str:
-    """Return the hostfile's text; without hosts the one node is this machine."""
-    if hosts is None:
-        assert layout.nodes == 1
-        hosts = {"localhost": layout.gpus_per_node}
+def render_hosts(hosts: Hosts) -> str:
+    """Return the hostfile's text."""
     return "".join(f"{host} slots={slots}\n" for host, slots in hosts.items())

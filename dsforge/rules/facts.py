@@ -28,6 +28,8 @@ class Facts:
     steps: int | None
     worst_state_bytes: int | None
     """Model states of the fullest rank, in bytes."""
+    most_layers: int | None
+    """Layers of the stage that has most of them."""
 
     @property
     def devices(self) -> int:

@@ -10,7 +10,16 @@ from statistics import median
 from dsforge.records.run_dir import AttemptDir, RunDir
 from dsforge.records.run_manifest import RunManifest, read_run_manifest
 from dsforge.records.run_state import RunState
-from dsforge.records.streams import Event, ExitRecord, Line, MetricsLine, WorldReport, parse_line, read_lines
+from dsforge.records.streams import (
+    EvalLine,
+    Event,
+    ExitRecord,
+    Line,
+    MetricsLine,
+    WorldReport,
+    parse_line,
+    read_lines,
+)
 from dsforge.runs.registry import RunSummary, state_or_fail, summarise
 
 _DEGREES = ("tp", "pp", "dp", "zero", "world_size")
@@ -31,6 +40,18 @@ class MetricsSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class ValidationSummary:
+    """The validations of a run: how many, the last and the best."""
+
+    evaluations: int
+    samples: int
+    last_step: int
+    last_loss: float
+    best_step: int
+    best_loss: float
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptDetails:
     """One attempt: ranks as they reported, how they ended, and what happened."""
 
@@ -42,7 +63,7 @@ class AttemptDetails:
 
 @dataclass(frozen=True, slots=True)
 class RunDetails:
-    """Everything recorded of a run; `metrics` None before the first step.
+    """Everything recorded of a run; `metrics` None before the first step, `validation` before the first one.
 
     `layout`: tp, pp, dp, zero and world_size of its plan; None when its bundle cannot be read.
     """
@@ -52,6 +73,7 @@ class RunDetails:
     manifest: RunManifest | None
     attempts: tuple[AttemptDetails, ...]
     metrics: MetricsSummary | None
+    validation: ValidationSummary | None
     layout: dict[str, int] | None
 
 
@@ -65,6 +87,7 @@ def show_run(run_dir: RunDir) -> RunDetails:
         manifest=read_run_manifest(run_dir.manifest),
         attempts=tuple(_attempt(number, run_dir.attempt(number)) for number in numbers),
         metrics=summarise_metrics([read_metrics(run_dir.attempt(number)) for number in numbers]),
+        validation=summarise_validations([read_validations(run_dir.attempt(number)) for number in numbers]),
         layout=_layout(run_dir.bundle / "plan.json"),
     )
 
@@ -80,6 +103,11 @@ def _layout(plan: Path) -> dict[str, int] | None:
 def read_metrics(attempt: AttemptDir) -> tuple[MetricsLine, ...]:
     """Return the metrics lines of an attempt in the order they were written."""
     return tuple(line for line in _lines(attempt.metrics) if isinstance(line, MetricsLine))
+
+
+def read_validations(attempt: AttemptDir) -> tuple[EvalLine, ...]:
+    """Return the validations of an attempt in the order they were made."""
+    return tuple(line for line in _lines(attempt.metrics) if isinstance(line, EvalLine))
 
 
 def read_reports(attempt: AttemptDir) -> tuple[WorldReport, ...]:
@@ -111,6 +139,16 @@ def summarise_metrics(attempts: list[tuple[MetricsLine, ...]]) -> MetricsSummary
         median_tokens_per_second=median(line.tokens_per_second for line in warm),
         peak_memory_bytes=max(line.memory_bytes for line in ordered),
     )
+
+
+def summarise_validations(attempts: list[tuple[EvalLine, ...]]) -> ValidationSummary | None:
+    """Return the figures of a run's validations; one that was repeated counts once, as it was last."""
+    by_step = {line.step: line for lines in attempts for line in lines}
+    if not by_step:
+        return None
+    last = by_step[max(by_step)]
+    best = min(by_step.values(), key=lambda line: (line.loss, line.step))
+    return ValidationSummary(len(by_step), last.samples, last.step, last.loss, best.step, best.loss)
 
 
 def _attempt(number: int, attempt: AttemptDir) -> AttemptDetails:

@@ -10,20 +10,22 @@ import numpy as np
 import torch
 
 from dsforge.plan.types import Plan
-from dsforge.train.reader import IndexedCorpus, batch_ids
+from dsforge.train.reader import batch_ids
+from dsforge.train.samples import Samples
 
-Batch = tuple[torch.Tensor, torch.Tensor]
+Batch = tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(tokens [micro, seq_len], ids of their samples [micro]), labels [micro, seq_len]."""
 Batches = Iterator[Batch]
 
 
-def micro_batches(corpus: IndexedCorpus, plan: Plan, replica: int, first_step: int) -> Batches:
-    """Yield (tokens, labels), each [micro, seq_len], from `first_step` (counted from 0) to the last."""
+def micro_batches(samples: Samples, plan: Plan, replica: int, steps: range) -> Batches:
+    """Yield a replica's micro-batches of one global batch a step, steps counted from 0."""
     batch = plan.batch
-    for step in range(first_step, plan.train.steps):
+    for step in steps:
         for micro in range(batch.accumulation_steps):
             ids = batch_ids(batch, plan.layout.dp, replica, step, micro)
-            samples = torch.from_numpy(np.stack([corpus.sample(sample_id) for sample_id in ids]))
-            yield samples[:, :-1].contiguous(), samples[:, 1:].contiguous()
+            tokens = torch.from_numpy(np.stack([samples.sample(sample_id) for sample_id in ids]))
+            yield (tokens[:, :-1].contiguous(), torch.tensor(ids)), tokens[:, 1:].contiguous()
 
 
 def no_batches() -> Batches:
@@ -55,5 +57,6 @@ def read_ahead(batches: Batches, depth: int) -> Batches:
 
 def to_device(batches: Batches, device: torch.device) -> Batches:
     """Yield the batches on a device."""
-    for tokens, labels in batches:
-        yield tokens.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+    for inputs, labels in batches:
+        tokens, ids = (part.to(device, non_blocking=True) for part in inputs)
+        yield (tokens, ids), labels.to(device, non_blocking=True)

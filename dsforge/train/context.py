@@ -17,6 +17,7 @@ from dsforge.plan.types import Plan
 from dsforge.records import environment
 from dsforge.records.run_dir import AttemptDir
 from dsforge.train.agreement import check_agrees
+from dsforge.train.samples import Sources, find_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class RankContext:
     """Empty for a bundle that is run by hand."""
     checkpoint_dir: Path
     root: Path
-    corpus_prefix: Path
+    sources: Sources
     dump_dir: Path | None
 
 
@@ -104,10 +105,9 @@ def read_context(variables: Mapping[str, str] = os.environ) -> RankContext:
     _required_int(variables, "MASTER_PORT")
     plan = read_plan(Path(_required(variables, environment.PLAN)))
     root = Path(_required(variables, environment.ROOT))
-    if plan.data.prefix is None:
-        corpus = Path(_required(variables, environment.CORPUS))
-    else:
-        corpus = root / plan.data.prefix
+    builtin = None
+    if plan.data.builtin_vocab is not None:
+        builtin = Path(_required(variables, environment.CORPUS))
     dump = variables.get(environment.DUMP_PARAMETERS)
     attempt = Path(_required(variables, environment.ATTEMPT_DIR))
     ds_config_path = Path(_required(variables, environment.DS_CONFIG))
@@ -124,6 +124,6 @@ def read_context(variables: Mapping[str, str] = os.environ) -> RankContext:
         run_id=variables.get(environment.RUN_ID, ""),
         checkpoint_dir=Path(_required(variables, environment.CHECKPOINT_DIR)),
         root=root,
-        corpus_prefix=corpus,
+        sources=find_sources(plan, root, builtin),
         dump_dir=Path(dump) if dump else None,
     )

@@ -1,6 +1,6 @@
 """All that megatron-core and deepspeed need on a machine without an accelerator, in one place.
 
-It is little: the attention of `layers` makes no mask and draws no random numbers, so that the CUDA mask
+It is little: attention, dropout and recomputation are our own and use no generator, so that the CUDA mask
 and random-state tracker of megatron-core are never reached; weights are made on the CPU for every device.
 """
 

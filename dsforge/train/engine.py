@@ -117,12 +117,33 @@ class Engine:
         count = self.plan.batch.accumulation_steps
         total = torch.zeros((), device=self.deepspeed.device)
         for _ in range(count):
-            tokens, labels = next(batches)
-            loss = self.deepspeed(tokens, labels)
+            inputs, labels = next(batches)
+            loss = self.deepspeed(inputs, labels)
             total += loss.detach()
             self.deepspeed.backward(loss)
             self.deepspeed.step()
         total /= count
         self.own_loss = float(total)
-        dist.all_reduce(total, group=self.grid.get_data_parallel_group())
-        return float((total / self.plan.layout.dp).item())
+        return self._over_replicas(total)
+
+    def _over_replicas(self, loss: torch.Tensor) -> float:
+        dist.all_reduce(loss, group=self.grid.get_data_parallel_group())
+        return float((loss / self.plan.layout.dp).item())
+
+    def evaluate(self, batches: Batches, count: int) -> float:
+        """Return the mean token loss of `count` global batches; weights, gradients and counters stay."""
+        losses = self._pipeline_losses if self.pipeline else self._module_losses
+        return sum(losses(batches) for _ in range(count)) / count
+
+    def _pipeline_losses(self, batches: Batches) -> float:
+        return float(self.deepspeed.eval_batch(batches).item())
+
+    @torch.no_grad()
+    def _module_losses(self, batches: Batches) -> float:
+        count = self.plan.batch.accumulation_steps
+        total = torch.zeros((), device=self.deepspeed.device)
+        self.deepspeed.eval()
+        for _ in range(count):
+            total += self.deepspeed(*next(batches))
+        self.deepspeed.train()
+        return self._over_replicas(total / count)

@@ -43,6 +43,14 @@ def check_step(
     raise _not_finite(what + (f", computed on {named(ranks, context.plan.layout)}" if ranks else ""), context)
 
 
+def check_validation(loss: float, step: int, context: RankContext, recorder: Recorder) -> None:
+    """Raise DsforgeError DSF350 unless a validation loss, which every rank knows, is finite."""
+    if not math.isfinite(loss):
+        what = f"the validation loss is {loss} after step {step}"
+        recorder.event("not_finite", what, step=step)
+        raise _not_finite(what, context)
+
+
 def check_weights(
     parameters: Mapping[str, nn.Parameter], step: int, context: RankContext, recorder: Recorder
 ) -> None:

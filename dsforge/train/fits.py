@@ -9,6 +9,7 @@ from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Plan
 from dsforge.records.checkpoint import CheckpointManifest, ParameterEntry
+from dsforge.train.blend import whole_weights
 from dsforge.train.parameters import model_parameters
 
 DataFacts = Mapping[str, str | int]
@@ -23,18 +24,27 @@ def layout_facts(plan: Plan) -> dict[str, int]:
     return facts
 
 
+def order_facts(plan: Plan) -> dict[str, str | int]:
+    """Return what of a plan alone decides which samples a step takes; equal ratios are equal weights."""
+    weights = whole_weights([one.weight for one in plan.data.train] or [1.0])
+    return {
+        "seed": plan.train.seed,
+        "seq_len": plan.batch.seq_len,
+        "weights": ":".join(map(str, weights)),
+    }
+
+
 def data_facts(plan: Plan, tokens: int, fingerprint: str) -> dict[str, str | int]:
     """Return what must be equal for the next sample ids to mean the next samples.
 
     `corpus` alone is there to be read: the same data at another place are the same data.
     """
-    source = plan.data.prefix or f"built-in corpus, vocabulary {plan.data.builtin_vocab}"
+    named = ", ".join(one.prefix for one in plan.data.train)
     return {
-        "corpus": source,
+        "corpus": named or f"built-in corpus, vocabulary {plan.data.builtin_vocab}",
         "tokens": tokens,
         "fingerprint": fingerprint,
-        "seed": plan.train.seed,
-        "seq_len": plan.batch.seq_len,
+        **order_facts(plan),
     }
 
 
@@ -66,7 +76,7 @@ def check_fits(manifest: CheckpointManifest, plan: Plan, data: DataFacts, folder
             "keep batch.global: samples would repeat or be left out",
             folder,
         )
-    _check_data(manifest, data, folder)
+    _check_data(manifest, plan, data, folder)
     saved = {entry.name: entry for entry in manifest.parameters}
     for entry in parameter_entries(plan):
         if saved.get(entry.name) != entry:
@@ -78,13 +88,13 @@ def check_fits(manifest: CheckpointManifest, plan: Plan, data: DataFacts, folder
             )
 
 
-def _check_data(manifest: CheckpointManifest, data: DataFacts, folder: Path) -> None:
-    for fact in ("seed", "seq_len"):
-        if manifest.data.get(fact) != data[fact]:
+def _check_data(manifest: CheckpointManifest, plan: Plan, data: DataFacts, folder: Path) -> None:
+    for fact, planned in order_facts(plan).items():
+        if manifest.data.get(fact) != planned:
             raise _misfit(
                 "DSF332",
                 "the checkpoint has consumed other samples: "
-                f"{fact} was {manifest.data.get(fact)}, the plan says {data[fact]}",
+                f"{fact} was {manifest.data.get(fact)}, the plan says {planned}",
                 "keep it: another order of samples would repeat some and leave others out",
                 folder,
             )

@@ -14,9 +14,10 @@ from dsforge.train.dump import dump
 from dsforge.train.finite import check_step, check_weights
 from dsforge.train.fits import DataFacts, data_facts
 from dsforge.train.parameters import model_parameters
-from dsforge.train.reader import IndexedCorpus
 from dsforge.train.recorder import Recorder
+from dsforge.train.samples import Samples, training_samples
 from dsforge.train.schedule import learning_rate
+from dsforge.train.validation import Validation
 
 if TYPE_CHECKING:
     from dsforge.train.engine import Engine
@@ -28,7 +29,9 @@ def train(context: RankContext) -> None:
     world.check_size(context)
     device = cpu_support.choose_device(plan.accelerator, context.local_rank)
     where = world.coordinates(context.rank, plan.layout)
-    corpus = open_corpus(context, where)
+    sees_data = where.stage in (0, plan.layout.pp - 1)
+    corpus = training_samples(plan, context.sources) if sees_data else None
+    validation = Validation(context, where.replica, device, sees_data=sees_data)
     quiet.filter_warnings()
 
     # The engines look at the accelerator and at the process group when they are imported.
@@ -45,14 +48,14 @@ def train(context: RankContext) -> None:
     recorder.event("joined", f"{len(seats)} ranks joined", hosts=sorted({seat.host for seat in seats}))
 
     engine = build(context, groups, device)
-    parts = fused.found(device) | {"optimizer": engine.optimizer_name}
+    parts = fused.found(device, plan.train.attention_dropout) | {"optimizer": engine.optimizer_name}
     recorder.event("built", "model and optimizer are ready", fused=parts)
 
     data = facts_of(context, corpus)
     with resume.claimed(context):
         first_step = go_on(context, engine, recorder, data)
         batches = to_device(load(context, corpus, where, first_step), device)
-        run(context, engine, recorder, batches, first_step, data)
+        run(context, engine, recorder, batches, first_step, data, validation)
     if context.dump_dir is not None:
         specs = {spec.name: spec for spec in model_parameters(plan.model)}
         dump(engine.parameters, specs, where, context.dump_dir)
@@ -77,7 +80,7 @@ def build(context: RankContext, groups: world.Groups, device: torch.device) -> E
     return Engine(module, parameters, plan, ds_config=context.ds_config, groups=groups, device=device)
 
 
-def facts_of(context: RankContext, corpus: IndexedCorpus | None) -> DataFacts:
+def facts_of(context: RankContext, corpus: Samples | None) -> DataFacts:
     """Return what identifies the data of this run: rank 0 reads it for all."""
 
     def read() -> DataFacts:
@@ -98,22 +101,13 @@ def go_on(context: RankContext, engine: Engine, recorder: Recorder, data: DataFa
     return step
 
 
-def open_corpus(context: RankContext, where: world.Coordinates) -> IndexedCorpus | None:
-    """Return the plan's data on the first and the last stage, which alone look at it."""
-    plan = context.plan
-    if where.stage not in (0, plan.layout.pp - 1):
-        return None
-    return IndexedCorpus(context.corpus_prefix, plan.batch.seq_len, plan.train.seed, plan.model.vocab)
-
-
-def load(
-    context: RankContext, corpus: IndexedCorpus | None, where: world.Coordinates, first_step: int
-) -> Batches:
-    """Return this rank's micro-batches from a step on."""
+def load(context: RankContext, corpus: Samples | None, where: world.Coordinates, first_step: int) -> Batches:
+    """Return this rank's micro-batches from a step on; only the first and the last stage look at the data."""
     if corpus is None:
         return no_batches()
-    batches = micro_batches(corpus, context.plan, where.replica, first_step)
-    return read_ahead(batches, context.plan.data.workers)
+    plan = context.plan
+    batches = micro_batches(corpus, plan, where.replica, range(first_step, plan.train.steps))
+    return read_ahead(batches, plan.data.workers)
 
 
 def run(
@@ -123,6 +117,7 @@ def run(
     batches: Batches,
     first_step: int,
     data: DataFacts,
+    validation: Validation,
 ) -> None:
     """Take the steps that are left, saving as often as the plan says and at the end."""
     plan = context.plan
@@ -135,6 +130,7 @@ def run(
         result = engine.step(batches, rate)
         check_step(result, engine.own_loss, step, context, recorder)
         recorder.metrics(step, result, rate, time.perf_counter() - began)
+        validation.follow(step, engine, recorder)
         if step == plan.train.steps or (every and step % every == 0):
             check_weights(engine.parameters, step, context, recorder)
             folder = checkpoint.save(engine, context, step, data)

@@ -12,12 +12,14 @@ import torch
 log = logging.getLogger(__name__)
 
 
-def found(device: torch.device) -> dict[str, str]:
+def found(device: torch.device, attention_dropout: float) -> dict[str, str]:
     """Return part to what carries it on this device, for the run's events."""
-    if device.type != "cuda":
-        return {"attention": "torch scaled_dot_product_attention (cpu)"}
     flash = torch.backends.cuda.flash_sdp_enabled() and torch.backends.cuda.is_flash_attention_available()
-    parts = {"attention": f"torch scaled_dot_product_attention ({'flash' if flash else 'no flash'})"}
+    kind = "cpu" if device.type != "cuda" else "flash" if flash else "no flash"
+    fused = f"torch scaled_dot_product_attention ({kind})"
+    parts = {"attention": "unfused, for its dropout" if attention_dropout else fused}
+    if device.type != "cuda":
+        return parts
     for name in ("transformer_engine", "apex", "flash_attn"):
         if importlib.util.find_spec(name) is not None:
             parts[name] = "installed, not used"

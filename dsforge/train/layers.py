@@ -2,16 +2,16 @@
 
 Each is built of megatron-core's tensor-parallel layers and knows its parameters' global names. Hidden
 states are [sequence, batch, hidden]; tokens [batch, sequence]; logits [sequence, batch, vocabulary / TP].
+The ids of the samples travel with the hidden states, from stage to stage too: dropout asks for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
-from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
 from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.tensor_parallel.layers import (
     ColumnParallelLinear,
@@ -29,10 +29,14 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 from torch import nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
-from dsforge.plan.types import Model
+from dsforge.plan.types import Model, Train
+from dsforge.train.attention import CausalAttention, Running
+from dsforge.train.dropout import Dropout, Site
 from dsforge.train.world import Groups
+
+Flow = tuple[torch.Tensor, torch.Tensor]
+"""Hidden states [s, b, h] and the ids [b] of the samples that they are of."""
 
 
 def _leave(weight: torch.Tensor) -> torch.Tensor:
@@ -55,6 +59,7 @@ def transformer_config(model: Model, tp: int) -> TransformerConfig:
         perform_initialization=True,
         init_method=_leave,
         output_layer_init_method=_leave,
+        # Its dropout asks a generator, whose masks would differ between layouts: see `dropout`.
         hidden_dropout=0.0,
         attention_dropout=0.0,
         normalization="RMSNorm" if model.norm == "rmsnorm" else "LayerNorm",
@@ -69,23 +74,31 @@ def transformer_config(model: Model, tp: int) -> TransformerConfig:
     )
 
 
-class CausalAttention(nn.Module):
-    """Attention over one shard's heads by PyTorch's own kernels: FlashAttention where it has one."""
+def _dropout_add(dropout: Dropout, running: Running) -> Callable[..., Any]:
+    """Return what megatron-core asks for, with the mode and whether to fuse, for each use."""
 
-    def __init__(self, config: TransformerConfig, **_placement: Any) -> None:
-        super().__init__()
-        self.grouped = config.num_query_groups != config.num_attention_heads
-
-    def forward(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_mask: Any, **_options: Any
+    def add(
+        training: bool,
+        with_bias: tuple[torch.Tensor, torch.Tensor | None],
+        residual: torch.Tensor,
+        _rate: float,
     ) -> torch.Tensor:
-        """Return [s, b, heads x head_dim] of query, key, value [s, b, heads, head_dim]."""
-        heads_first = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))
-        mixed = functional.scaled_dot_product_attention(*heads_first, is_causal=True, enable_gqa=self.grouped)
-        return mixed.permute(2, 0, 1, 3).flatten(2)
+        value, bias = with_bias
+        value = value if bias is None else value + bias
+        assert running.samples is not None
+        return residual + dropout.hidden(value, running.samples, training=training)
+
+    def for_mode(training: bool, _fused: bool) -> Callable[..., torch.Tensor]:
+        return partial(add, training)
+
+    return for_mode
 
 
-def _layer_spec() -> TransformerLayerSubmodules:
+def _layer_spec(train: Train, index: int, running: Running) -> TransformerLayerSubmodules:
+    attention = Dropout.at(train.attention_dropout, train.seed, Site.ATTENTION, index)
+    after_attention = Dropout.at(train.dropout, train.seed, Site.AFTER_ATTENTION, index)
+    after_mlp = Dropout.at(train.dropout, train.seed, Site.AFTER_MLP, index)
+    selective = train.recompute == "selective"
     return TransformerLayerSubmodules(
         input_layernorm=WrappedTorchNorm,
         self_attention=ModuleSpec(
@@ -93,34 +106,39 @@ def _layer_spec() -> TransformerLayerSubmodules:
             params={"attn_mask_type": AttnMaskType.causal},
             submodules=SelfAttentionSubmodules(
                 linear_qkv=ColumnParallelLinear,
-                core_attention=CausalAttention,
+                core_attention=partial(
+                    CausalAttention, dropout=attention, running=running, recompute=selective
+                ),
                 linear_proj=RowParallelLinear,
                 q_layernorm=IdentityOp,
                 k_layernorm=IdentityOp,
             ),
         ),
-        self_attn_bda=get_bias_dropout_add,
+        self_attn_bda=_dropout_add(after_attention, running),
         pre_mlp_layernorm=WrappedTorchNorm,
         mlp=ModuleSpec(
             module=MLP,
             submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear),
         ),
-        mlp_bda=get_bias_dropout_add,
+        mlp_bda=_dropout_add(after_mlp, running),
     )
 
 
 class WordEmbedding(nn.Module):
     """The vocabulary-parallel table, and the head too where the weights are tied."""
 
-    def __init__(self, model: Model, config: TransformerConfig, group: Any) -> None:
+    def __init__(self, model: Model, config: TransformerConfig, group: Any, dropout: Dropout) -> None:
         super().__init__()
+        self.dropout = dropout
         self.table = WordTable(
             model.padded_vocab, model.hidden, init_method=_leave, config=config, tp_group=group
         )
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return hidden states [s, b, h] of tokens [b, s]."""
-        return self.table(tokens).transpose(0, 1).contiguous()
+    def forward(self, inputs: tuple[torch.Tensor, torch.Tensor]) -> Flow:
+        """Return hidden states [s, b, h] of tokens [b, s] and the ids [b] of their samples, and the ids."""
+        tokens, samples = inputs
+        hidden = self.table(tokens).transpose(0, 1).contiguous()
+        return self.dropout.hidden(hidden, samples, training=self.training), samples
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return this shard's logits [s, b, padded vocabulary / TP] of hidden states [s, b, h]."""
@@ -144,14 +162,17 @@ class WordTable(VocabParallelEmbedding):
 class PositionEmbedding(nn.Module):
     """Learned positions, added to the word embedding; every shard holds them whole."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, dropout: Dropout) -> None:
         super().__init__()
+        self.dropout = dropout
         self.table = nn.Embedding(model.max_positions, model.hidden)
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return hidden states [s, b, h] with the positions 0..s-1 added."""
+    def forward(self, flow: Flow) -> Flow:
+        """Return hidden states with the positions 0..s-1 added."""
+        hidden, samples = flow
         positions = torch.arange(hidden.shape[0], device=hidden.device)
-        return hidden + self.table(positions).unsqueeze(1)
+        hidden = hidden + self.table(positions).unsqueeze(1)
+        return self.dropout.hidden(hidden, samples, training=self.training), samples
 
     def global_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield (global name, parameter)."""
@@ -159,19 +180,19 @@ class PositionEmbedding(nn.Module):
 
 
 class Layer(nn.Module):
-    """One transformer layer, counted from 0, recomputed in the backward pass where the plan says so."""
+    """One transformer layer, counted from 0."""
 
     def __init__(
-        self, model: Model, config: TransformerConfig, groups: Groups, *, index: int, recompute: bool
+        self, model: Model, config: TransformerConfig, groups: Groups, train: Train, *, index: int
     ) -> None:
         super().__init__()
         self.index = index
-        self.recompute = recompute
+        self.running = Running()
         self.theta = model.rope_theta if model.position == "rope" else None
         self.head_dim = model.head_dim
         self.body = TransformerLayer(
             config,
-            _layer_spec(),
+            _layer_spec(train, index, self.running),
             layer_number=index + 1,
             pg_collection=ProcessGroupCollection(tp=groups.tensor, pp=groups.alone, cp=groups.alone),
         )
@@ -184,16 +205,11 @@ class Layer(nn.Module):
         turns = torch.outer(torch.arange(length, dtype=torch.float32, device=device), 1.0 / self.theta**half)
         return torch.cat((turns, turns), dim=-1)[:, None, None, :]
 
-    def _run(self, hidden: torch.Tensor) -> torch.Tensor:
+    def forward(self, flow: Flow) -> Flow:
+        """Return hidden states after this layer."""
+        hidden, self.running.samples = flow
         angles = self.angles(hidden.shape[0], hidden.device)
-        return self.body(hidden, attention_mask=None, rotary_pos_emb=angles)[0]
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return hidden states [s, b, h]."""
-        if self.recompute and torch.is_grad_enabled():
-            # The reentrant kind loses the gradient of a first input that needs none.
-            return checkpoint(self._run, hidden, use_reentrant=False, preserve_rng_state=False)
-        return self._run(hidden)
+        return self.body(hidden, attention_mask=None, rotary_pos_emb=angles)[0], self.running.samples
 
     def global_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield (global name, parameter)."""
@@ -208,9 +224,9 @@ class FinalNorm(nn.Module):
         super().__init__()
         self.norm = WrappedTorchNorm(config, model.hidden, eps=model.norm_eps)
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return normed hidden states [s, b, h]."""
-        return self.norm(hidden)
+    def forward(self, flow: Flow) -> torch.Tensor:
+        """Return normed hidden states [s, b, h]; the head asks for no ids."""
+        return self.norm(flow[0])
 
     def global_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield (global name, parameter)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
 from torch import nn
 
 from dsforge.plan.types import Layout, Plan
+from dsforge.train.dropout import Dropout, Site
 from dsforge.train.layers import (
     FinalNorm,
     Head,
@@ -20,6 +22,7 @@ from dsforge.train.layers import (
 )
 from dsforge.train.loss import Loss
 from dsforge.train.parameters import ParameterSpec
+from dsforge.train.recompute import block_size, run
 from dsforge.train.world import Groups
 
 
@@ -29,21 +32,20 @@ def _tied_head(embedding: WordEmbedding, hidden: torch.Tensor) -> torch.Tensor:
 
 def piece_specs(plan: Plan, groups: Groups) -> list[LayerSpec]:
     """Return how to build each piece of the model, in the order that they run."""
-    model = plan.model
+    model, train = plan.model, plan.train
     config = transformer_config(model, plan.layout.tp)
-    word = (model, config, groups.tensor)
-    recompute = plan.train.recompute == "full"
+    learned = model.position == "learned"
+    # What the first layer gets is dropped once, after the positions where they are learned.
+    dropout = Dropout.at(train.dropout, train.seed, Site.EMBEDDING)
+    word = (model, config, groups.tensor, replace(dropout, rate=0.0) if learned else dropout)
     pieces: list[LayerSpec] = []
     if model.tied:
         pieces.append(TiedLayerSpec("embedding", WordEmbedding, *word, tied_weight_attr="table.weight"))
     else:
         pieces.append(LayerSpec(WordEmbedding, *word))
-    if model.position == "learned":
-        pieces.append(LayerSpec(PositionEmbedding, model))
-    pieces += [
-        LayerSpec(Layer, model, config, groups, index=index, recompute=recompute)
-        for index in range(model.layers)
-    ]
+    if learned:
+        pieces.append(LayerSpec(PositionEmbedding, model, dropout))
+    pieces += [LayerSpec(Layer, model, config, groups, train, index=index) for index in range(model.layers)]
     pieces.append(LayerSpec(FinalNorm, model, config))
     if model.tied:
         head = TiedLayerSpec(
@@ -65,10 +67,11 @@ def stage_bounds(layout: Layout, pieces: int, before_layers: int) -> list[int]:
 
 
 class StagedModel(PipelineModule):
-    """A pipeline module whose stages are the plan's, not a guess of the engine."""
+    """A pipeline module whose stages and recomputed blocks are the plan's, not a guess of the engine."""
 
-    def __init__(self, bounds: list[int], pieces: list[LayerSpec], **options: Any) -> None:
+    def __init__(self, bounds: list[int], pieces: list[LayerSpec], block: int, **options: Any) -> None:
         self.bounds = bounds
+        self.block = block
         super().__init__(pieces, **options)
 
     def _partition_layers(self, method: str = "") -> None:  # noqa: ARG002 - deepspeed's signature
@@ -76,22 +79,26 @@ class StagedModel(PipelineModule):
         stage = self._topo.get_coord(self.global_rank).pipe
         self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])
 
+    def forward(self, value: Any) -> Any:
+        """Return what this stage makes of a micro-batch or of the stage before."""
+        # The engine's own blocks would start at the embedding and hold it.
+        return run(self.forward_funcs, value, self.block)
+
 
 class WholeModel(nn.Module):
     """All pieces on one rank of the pipeline; `forward` gives the loss of a micro-batch."""
 
-    def __init__(self, pieces: list[LayerSpec], loss: Loss) -> None:
+    def __init__(self, pieces: list[LayerSpec], loss: Loss, block: int) -> None:
         super().__init__()
         tied = isinstance(pieces[-1], TiedLayerSpec)
         self.pieces = nn.ModuleList(piece.build() for piece in (pieces[:-1] if tied else pieces))
         self.tied = tied
         self.loss = loss
+        self.block = block
 
-    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss of tokens and labels [b, s]."""
-        value = tokens
-        for piece in self.pieces:
-            value = piece(value)
+    def forward(self, inputs: tuple[torch.Tensor, torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss of tokens [b, s] with the ids [b] of their samples, and labels [b, s]."""
+        value = run(self.pieces, inputs, self.block)
         if self.tied:
             value = self.pieces[0].logits(value)
         return self.loss(value, labels)
@@ -99,12 +106,12 @@ class WholeModel(nn.Module):
 
 def build_module(plan: Plan, groups: Groups, loss: Loss) -> nn.Module:
     """Return this rank's part of the model for the engine that the plan names."""
-    pieces = piece_specs(plan, groups)
+    pieces, block = piece_specs(plan, groups), block_size(plan.train)
     if plan.layout.engine == "module":
-        return WholeModel(pieces, loss)
+        return WholeModel(pieces, loss, block)
     before = 2 if plan.model.position == "learned" else 1
     bounds = stage_bounds(plan.layout, len(pieces), before)
-    return StagedModel(bounds, pieces, topology=groups.topology, loss_fn=loss)
+    return StagedModel(bounds, pieces, block, topology=groups.topology, loss_fn=loss)
 
 
 def global_parameters(module: nn.Module, specs: dict[str, ParameterSpec]) -> dict[str, nn.Parameter]:

@@ -1,10 +1,10 @@
-"""Reads Megatron's indexed data sets (`.bin` and `.idx`) and says which tokens a sample is.
+"""Reads Megatron's indexed data sets (`.bin` and `.idx`) and says which tokens a sample of one set is.
 
 The `.idx` file, little-endian: magic, u64 version 1, u8 code of the token type, u64 sequences S, u64 D,
 i32[S] lengths, i64[S] byte positions, i64[D] document indices (megatron-core,
 `core/datasets/indexed_dataset.py`). Sample i of an epoch is the seq_len + 1 tokens from k x seq_len of the
-concatenated stream, k the i-th entry of the epoch's permutation: the order depends on the seed and the epoch
-alone, never on the layout.
+concatenated stream, k the i-th number of the epoch's shuffled order, which depends on the seed and the epoch
+alone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Batch
+from dsforge.train.shuffle import shuffle_key, shuffled
 
 MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")
@@ -112,7 +113,6 @@ class IndexedCorpus:
                 f"holds {total} tokens, too few for one sample of {seq_len} + 1",
                 "use more data or a smaller batch.seq_len",
             )
-        self._order: tuple[int, NDArray[np.int64]] | None = None
 
     def _map(self, index: Index, total: int) -> NDArray[np.integer]:
         width = index.dtype.itemsize
@@ -157,16 +157,10 @@ class IndexedCorpus:
             raise _fault("DSF320", path, f"cannot be read: {error.strerror}", hint) from error
         return digest.hexdigest()
 
-    def _permutation(self, epoch: int) -> NDArray[np.int64]:
-        if self._order is None or self._order[0] != epoch:
-            generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
-            self._order = (epoch, generator.permutation(self.samples))
-        return self._order[1]
-
-    def sample(self, sample_id: int) -> Tokens:
-        """Return the seq_len + 1 tokens of a global sample id, which counts on over the epochs."""
-        epoch, position = divmod(sample_id, self.samples)
-        start = int(self._permutation(epoch)[position]) * self.seq_len
+    def sample(self, place: int) -> Tokens:
+        """Return the seq_len + 1 tokens of a place in this set's order, which counts on over the epochs."""
+        epoch, place = divmod(place, self.samples)
+        start = shuffled(place, self.samples, shuffle_key(self.seed, epoch)) * self.seq_len
         tokens = np.asarray(self._stream[start : start + self.seq_len + 1], np.int64)
         wrong = (tokens < 0) | (tokens >= self.vocab)
         if wrong.any():

@@ -12,8 +12,9 @@ from dsforge.base.canonical import dump_line
 from dsforge.base.files import append_line
 from dsforge.plan.types import Plan
 from dsforge.records.run_dir import AttemptDir
-from dsforge.records.streams import Event, MetricsLine
+from dsforge.records.streams import EvalLine, Event, MetricsLine
 from dsforge.train.engine import StepResult
+from dsforge.train.sinks.registry import Sink, open_sinks
 
 
 def memory_peak_bytes(device: torch.device) -> int:
@@ -31,6 +32,7 @@ class Recorder:
         self._plan = plan
         self._writes = rank == 0
         self._device = device
+        self._sinks: tuple[Sink, ...] = open_sinks(plan.sinks, attempt) if self._writes else ()
 
     def event(self, name: str, message: str, **data: Any) -> None:
         """Record that something happened."""
@@ -56,4 +58,14 @@ class Recorder:
             first_sample=(step - 1) * batch.global_size,
             last_sample=step * batch.global_size - 1,
         )
+        self._write(line)
+
+    def evaluation(self, step: int, loss: float, samples: int, seconds: float) -> None:
+        """Record a validation after `step` steps that took `seconds`."""
+        if self._writes:
+            self._write(EvalLine(time=time.time(), step=step, loss=loss, samples=samples, seconds=seconds))
+
+    def _write(self, line: MetricsLine | EvalLine) -> None:
         append_line(self._attempt.metrics, dump_line(line.as_dict()))
+        for sink in self._sinks:
+            sink.write(line)

@@ -1,10 +1,10 @@
 """The yardstick: the same training in plain PyTorch on one process, without any engine.
 
-Written apart from the trainers on purpose: of them it shares the reader of the data alone, so that a mistake
+Written apart from the trainers on purpose: of them it shares the samples alone, so that a mistake
 in their layers, cutting, initialisation, clipping or schedule cannot hide here too. Parameters have the
 global names of the trainers. `linear_qkv` holds, for each group of key-value heads in turn, the group's
 query heads, then its key head, then its value head; `linear_fc1` of a SwiGLU model holds all gate rows, then
-all up rows.
+all up rows. Which entries dropout zeroes is a convention as names and first weights are: see `kept`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch.nn import functional
 
 from dsforge.base.errors import DsforgeError
-from dsforge.plan.types import Model, Optimizer, Plan
+from dsforge.plan.types import Model, Optimizer, Plan, Train
 from dsforge.records import environment
-from dsforge.train.reader import IndexedCorpus
+from dsforge.train.samples import Samples, find_sources, training_samples, validation_samples
 
 Weights = dict[str, torch.Tensor]
 
@@ -39,6 +41,8 @@ class Outcome:
     grad_norms: tuple[float, ...]
     clipped_steps: int
     weights: Weights
+    validation_losses: dict[int, float]
+    """By the number of steps done."""
 
 
 def shapes(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -86,6 +90,48 @@ def first_weights(model: Model, seed: int) -> Weights:
     return weights
 
 
+def kept(rate: float, seed: int, *address: NDArray[np.uint64]) -> torch.Tensor:
+    """Return where dropout keeps: the parts of an address, counted from 0, span the result by broadcasting.
+
+    An address begins with site (0 embedding, 1 attention probabilities, 2 after attention, 3 after the MLP),
+    layer and sample id; position and channel follow, or head, query and key. Starting from the seed, each
+    part n replaces the state by output n of SplitMix64 (Steele, Lea and Flood 2014) from that state; an entry
+    is kept where the last one, read as a signed number, is not below rate x 2^64 - 2^63.
+    """
+    state = np.full((1,) * max(part.ndim for part in address), seed, np.uint64)
+    for part in address:
+        state = state + (part + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state = state ^ (state >> np.uint64(31))
+    return torch.from_numpy(state.view(np.int64) >= int(rate * 2**64) - 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropout:
+    """The dropout of one micro-batch in training; `samples` are its ids, in order."""
+
+    train: Train
+    samples: Sequence[int]
+
+    def _drop(self, value: torch.Tensor, rate: float, site: int, layer: int) -> torch.Tensor:
+        parts = [np.array(self.samples), *(np.arange(size) for size in value.shape[1:])]
+        grid = np.meshgrid(*parts, indexing="ij", sparse=True)
+        place = [np.full((1,) * value.dim(), number) for number in (site, layer)]
+        mask = kept(rate, self.train.seed, *(part.astype(np.uint64) for part in (*place, *grid)))
+        return value * mask / (1 - rate)
+
+    def hidden(self, value: torch.Tensor, site: int, layer: int = 0) -> torch.Tensor:
+        """Return [batch, seq, hidden] dropped."""
+        rate = self.train.dropout
+        return self._drop(value, rate, site, layer) if rate else value
+
+    def chances(self, value: torch.Tensor, layer: int) -> torch.Tensor:
+        """Return attention probabilities [batch, heads, query, key] dropped."""
+        rate = self.train.attention_dropout
+        return self._drop(value, rate, 1, layer) if rate else value
+
+
 def norm(model: Model, weights: Weights, name: str, value: torch.Tensor) -> torch.Tensor:
     """Return LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019) over the last dimension."""
     wide = value.float()
@@ -113,8 +159,11 @@ def rotate(value: torch.Tensor, theta: float) -> torch.Tensor:
     return torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)
 
 
-def attend(model: Model, weights: Weights, at: str, value: torch.Tensor) -> torch.Tensor:
+def attend(
+    model: Model, weights: Weights, layer: int, value: torch.Tensor, dropout: Dropout | None = None
+) -> torch.Tensor:
     """Return causal self-attention of [batch, seq, hidden], softmax in fp32."""
+    at = f"layers.{layer}.self_attention"
     batch, seq, _ = value.shape
     per_group = model.heads // model.kv_heads
     fused = linear(weights, f"{at}.linear_qkv", value)
@@ -127,6 +176,8 @@ def attend(model: Model, weights: Weights, at: str, value: torch.Tensor) -> torc
     scores = torch.einsum("bqhd,bkhd->bhqk", query, key).float() / math.sqrt(model.head_dim)
     future = torch.ones(seq, seq, dtype=torch.bool).triu(1)
     chances = scores.masked_fill(future, -math.inf).softmax(-1).to(value.dtype)
+    if dropout is not None:
+        chances = dropout.chances(chances, layer)
     joined = torch.einsum("bhqk,bkhd->bqhd", chances, mixed).reshape(batch, seq, -1)
     return linear(weights, f"{at}.linear_proj", joined)
 
@@ -142,17 +193,22 @@ def feed_forward(model: Model, weights: Weights, at: str, value: torch.Tensor) -
     return linear(weights, f"{at}.linear_fc2", wide)
 
 
-def logits(model: Model, weights: Weights, tokens: torch.Tensor) -> torch.Tensor:
-    """Return [batch, seq, vocab] of token ids [batch, seq]."""
+def logits(
+    model: Model, weights: Weights, tokens: torch.Tensor, dropout: Dropout | None = None
+) -> torch.Tensor:
+    """Return [batch, seq, vocab] of token ids [batch, seq]; without dropout unless it is given."""
     value = functional.embedding(tokens, weights["embedding.word.weight"])
     if model.position == "learned":
         value = value + weights["embedding.position.weight"][: tokens.shape[1]]
+    if dropout is not None:
+        value = dropout.hidden(value, 0)
     for i in range(model.layers):
-        at = f"layers.{i}"
-        normed = norm(model, weights, f"{at}.input_layernorm", value)
-        value = value + attend(model, weights, f"{at}.self_attention", normed)
-        normed = norm(model, weights, f"{at}.pre_mlp_layernorm", value)
-        value = value + feed_forward(model, weights, f"{at}.mlp", normed)
+        normed = norm(model, weights, f"layers.{i}.input_layernorm", value)
+        mixed = attend(model, weights, i, normed, dropout)
+        value = value + (mixed if dropout is None else dropout.hidden(mixed, 2, i))
+        normed = norm(model, weights, f"layers.{i}.pre_mlp_layernorm", value)
+        mixed = feed_forward(model, weights, f"layers.{i}.mlp", normed)
+        value = value + (mixed if dropout is None else dropout.hidden(mixed, 3, i))
     value = norm(model, weights, "final_norm", value)
     return functional.linear(value, weights["embedding.word.weight" if model.tied else "head.weight"])
 
@@ -166,8 +222,21 @@ def rate(optimizer: Optimizer, step: int, steps: int) -> float:
     return optimizer.min_lr + (optimizer.lr - optimizer.min_lr) * share[optimizer.lr_schedule]
 
 
-def train(plan: Plan, corpus: IndexedCorpus) -> Outcome:
-    """Train the plan's model on one process; bf16 keeps fp32 master weights and AdamW states."""
+def validate(plan: Plan, weights: Weights, valid: Samples) -> float:
+    """Return the mean token loss over the plan's validation samples."""
+    total = 0.0
+    for i in range(plan.train.eval_samples):
+        sample = torch.from_numpy(valid.sample(i))
+        scores = logits(plan.model, weights, sample[None, :-1]).float()
+        total += functional.cross_entropy(scores[0], sample[1:]).item()
+    return total / plan.train.eval_samples
+
+
+def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
+    """Train the plan's model on one process; bf16 keeps fp32 master weights and AdamW states.
+
+    With `valid` it is validated as often as the plan says.
+    """
     model, options, batch = plan.model, plan.optimizer, plan.batch
     low = torch.bfloat16 if plan.train.precision == "bf16" else torch.float32
     first = {name: weight.to(low).float() for name, weight in first_weights(model, plan.train.seed).items()}
@@ -178,6 +247,7 @@ def train(plan: Plan, corpus: IndexedCorpus) -> Outcome:
     ]
     adam = torch.optim.AdamW(groups, lr=options.lr, betas=options.betas, eps=options.eps)
     losses, norms, clipped = [], [], 0
+    validation: dict[int, float] = {}
     for step in range(plan.train.steps):
         total = 0.0
         sums = {name: torch.zeros_like(weight) for name, weight in master.items()}
@@ -185,7 +255,7 @@ def train(plan: Plan, corpus: IndexedCorpus) -> Outcome:
             ids = range(step * batch.global_size + start, step * batch.global_size + start + batch.micro)
             samples = torch.stack([torch.from_numpy(corpus.sample(i)) for i in ids])
             weights = {name: w.detach().to(low).requires_grad_() for name, w in master.items()}
-            scores = logits(model, weights, samples[:, :-1]).float()
+            scores = logits(model, weights, samples[:, :-1], Dropout(plan.train, ids)).float()
             loss = functional.cross_entropy(scores.flatten(0, 1), samples[:, 1:].flatten())
             share = batch.micro / batch.global_size
             (loss * share).backward()
@@ -205,27 +275,29 @@ def train(plan: Plan, corpus: IndexedCorpus) -> Outcome:
         adam.step()
         losses.append(total)
         norms.append(length)
+        done = step + 1
+        if valid is not None and (done % plan.train.eval_every == 0 or done == plan.train.steps):
+            with torch.no_grad():
+                validation[done] = validate(plan, {name: w.to(low) for name, w in master.items()}, valid)
     final = {name: weight.detach().to(low) for name, weight in master.items()}
-    return Outcome(tuple(losses), tuple(norms), clipped, final)
-
-
-def corpus_prefix(plan: Plan) -> Path:
-    """Return where the plan's data lies, from the same variables that the ranks are given."""
-    if plan.data.prefix is None:
-        return Path(os.environ[environment.CORPUS])
-    return Path(os.environ[environment.ROOT]) / plan.data.prefix
+    return Outcome(tuple(losses), tuple(norms), clipped, final, validation)
 
 
 def main() -> int:
-    """Train a plan and write losses.json and params.safetensors into a folder."""
+    """Train a plan and write losses.json and params.safetensors into a folder.
+
+    The data are found by the same variables that the ranks are given.
+    """
     parser = argparse.ArgumentParser(prog="python -m dsforge.train.reference")
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     choice = parser.parse_args()
     plan = Plan.model_validate_json(choice.plan.read_text("utf-8"))
     try:
-        corpus = IndexedCorpus(corpus_prefix(plan), plan.batch.seq_len, plan.train.seed, plan.model.vocab)
-        outcome = train(plan, corpus)
+        root, builtin = (Path(os.environ.get(name, "")) for name in (environment.ROOT, environment.CORPUS))
+        sources = find_sources(plan, root, builtin)
+        valid = validation_samples(plan, sources) if plan.train.eval_every else None
+        outcome = train(plan, training_samples(plan, sources), valid)
     except DsforgeError as error:
         sys.stderr.write(f"error[{error.code}]: {error.message} ({error.place})\n")
         return error.exit_code
@@ -234,6 +306,7 @@ def main() -> int:
         "losses": outcome.losses,
         "grad_norms": outcome.grad_norms,
         "clipped_steps": outcome.clipped_steps,
+        "validation_losses": outcome.validation_losses,
     }
     (choice.out / "losses.json").write_text(json.dumps(figures) + "\n", "utf-8")
     save_file(outcome.weights, choice.out / "params.safetensors")

@@ -29,7 +29,7 @@ model: {arch: gpt, layers: 2, hidden: 32, heads: 2, vocab: 300}
 cluster: {gpus_per_node: 2, gpu: cpu}
 parallel: {pp: 2}
 batch: {global: 4, micro: 1, seq_len: 16}
-train: {steps: 120, precision: fp32}
+train: {steps: 120, precision: fp32, dropout: 0.1, attention_dropout: 0.1}
 optimizer: {lr_schedule: constant, warmup_steps: 0}
 checkpoint: {dir: kept, every_steps: 20, keep: 2}
 """

@@ -24,7 +24,9 @@ model:
 cluster: {{gpus_per_node: {ranks}, gpu: cpu}}
 parallel: {{tp: {tp}, pp: {pp}, dp: {dp}, zero: {zero}}}
 batch: {{global: 16, micro: 2, seq_len: 64}}
-train: {{steps: 20, precision: {precision}, recompute: {recompute}}}
+train:
+  {{steps: 20, precision: {precision}, recompute: {recompute}, recompute_every: {recompute_every},
+   dropout: {dropout}, attention_dropout: {dropout}, eval_every: 8}}
 optimizer: {{lr: 2.0e-3, warmup_steps: 2, grad_clip: 0.3}}
 """
 
@@ -37,6 +39,8 @@ def verify(
         "tied": "true",
         "precision": "fp32",
         "recompute": "none",
+        "recompute_every": 1,
+        "dropout": 0.0,
         "zero": "auto",
         "tp": 1,
         "pp": 1,
@@ -67,6 +71,10 @@ def assert_same(code: int, result: dict[str, Any], **layout: Any) -> None:
     assert len(result["losses"]) == len(result["reference_losses"]) == STEPS
     largest = max(abs(a - b) for a, b in zip(result["losses"], result["reference_losses"], strict=True))
     assert largest == result["max_abs_loss_diff"]
+    assert result["max_abs_validation_diff"] <= FP32_TOLERANCE
+    assert (
+        list(result["validation_losses"]) == list(result["reference_validation_losses"]) == ["8", "16", "20"]
+    )
     assert result["losses"][0] - result["losses"][-1] >= 1.0
     assert result["clipped_steps"] >= 0.8 * STEPS
     # Nothing of a parameter is lost between ranks: a shard put in a wrong place is off by about 0.02.
@@ -74,10 +82,23 @@ def assert_same(code: int, result: dict[str, Any], **layout: Any) -> None:
     assert {key: result["layout"][key] for key in layout} == layout
 
 
-@pytest.mark.parametrize(("tp", "pp", "dp"), [(1, 1, 2), (2, 1, 1), (1, 2, 1), (2, 2, 1)], ids=str)
-def test_small_layouts_equal_the_reference(tmp_path, tp, pp, dp):
-    code, result = verify(tmp_path, tp=tp, pp=pp, dp=dp)
-    assert_same(code, result, tp=tp, pp=pp, dp=dp)
+@pytest.mark.parametrize(
+    ("tp", "pp", "dp", "arch", "recompute", "recompute_every"),
+    [
+        (1, 1, 2, "gpt", "full", 1),
+        (2, 1, 1, "llama", "none", 1),
+        (1, 2, 1, "gpt", "selective", 1),
+        (2, 2, 1, "llama", "full", 2),
+    ],
+    ids=str,
+)
+def test_small_layouts_with_dropout_equal_the_reference(
+    tmp_path, tp, pp, dp, arch, recompute, recompute_every
+):
+    wanted = {"tp": tp, "pp": pp, "dp": dp, "arch": arch, "dropout": 0.1}
+    wanted |= {"recompute": recompute, "recompute_every": recompute_every}
+    code, result = verify(tmp_path, **wanted)
+    assert_same(code, result, attention_dropout=0.1, **wanted)
 
 
 @pytest.mark.parametrize("tied", ["true", "false"])

@@ -58,7 +58,7 @@ def make_plan(
             stages=(),
         ),
         batch=types.Batch(global_size=world_size, micro=1, accumulation_steps=1, seq_len=8),
-        train=types.Train(steps=3, precision="fp32", recompute="none", seed=1),
+        train=types.Train(steps=3, eval_every=0, eval_samples=0, precision="fp32", recompute="none", seed=1),
         optimizer=types.Optimizer(
             type="adamw",
             lr=1e-3,
@@ -70,7 +70,7 @@ def make_plan(
             eps=1e-8,
             grad_clip=1.0,
         ),
-        data=types.Data(prefix=None, builtin_vocab=16, tokenizer=None, workers=0),
+        data=types.Data(train=(), valid=(), builtin_vocab=16, tokenizer=None, workers=0),
         checkpoint=types.Checkpoint(dir=checkpoint_dir, every_steps=0, keep=1, resume="auto"),
         launch=types.Launch(
             launcher="local",
@@ -81,6 +81,7 @@ def make_plan(
             rendezvous_timeout_seconds=rendezvous_timeout_seconds,
             collective_timeout_seconds=60.0,
         ),
+        sinks=(),
         hostfile=None,
         nominal=types.Nominal(
             parameters=1.0,

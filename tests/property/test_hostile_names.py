@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,43 +14,8 @@ from hypothesis import strategies as st
 
 from dsforge.plan.resolve import examine, make_plan
 from dsforge.render.bundle import render
+from tests.support.hostile import HOSTILE, names, one_line, recorder
 from tests.support.recipes import loaded
-
-HOSTILE = [
-    "; touch PWNED",
-    "$(touch PWNED)",
-    "`touch PWNED`",
-    "' ; touch PWNED; '",
-    '"$(touch PWNED)"',
-    "\\",
-    "-rf",
-    "--",
-    "a~",
-    "*",
-    "a b",
-    "$HOME",
-    "${IFS}",
-    "%s",
-    "&& touch PWNED",
-    "\x1b[31m",
-    "é",
-    "=",
-    "#",
-    "{{ x }}",
-    "{% x %}",
-]
-_DUMP = """#!{python} -S
-import json, os, sys
-everything = {{os.fsdecode(k): os.fsdecode(v) for k, v in os.environb.items()}}
-open({out!r}, "w", encoding="ascii").write(json.dumps([sys.argv[1:], everything]))
-"""
-one_line = st.text(
-    st.characters(exclude_characters="\0\n\r", exclude_categories=("Cs",)), min_size=1, max_size=12
-) | st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=4).map("".join)
-# Any legal name but those that decide how programs are found and loaded.
-names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True) | st.sampled_from(
-    ["here", "checkpoints", "PS4", "HOSTNAME", "LC_ALL", "CDPATH", "NCCL_IB_HCA", "name", "line", "BASH_ENV"]
-)
 
 
 def _run(folder: Path, changes: dict[str, Any], cwd: Path | None = None) -> tuple[list[str], dict[str, str]]:
@@ -59,8 +23,7 @@ def _run(folder: Path, changes: dict[str, Any], cwd: Path | None = None) -> tupl
     bundle = folder / "bundle $(touch PWNED) 'q' -x"
     render(make_plan(loaded(changes))).write(bundle)
     dump, out = folder / "deepspeed", folder / "called.json"
-    dump.write_text(_DUMP.format(python=sys.executable, out=str(out)))
-    dump.chmod(0o755)
+    recorder(dump, out)
     work = cwd or folder
     environ = {
         "PATH": "/usr/bin:/bin",

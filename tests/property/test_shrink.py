@@ -22,6 +22,7 @@ def recipes(draw: st.DrawFn) -> LoadedRecipe:
     tp, pp, dp = draw(st.integers(1, 8)), draw(st.integers(1, 8)), draw(st.integers(1, 6))
     micro = draw(st.integers(1, 4))
     kv_heads = tp * draw(st.integers(1, 2))
+    recompute = draw(st.sampled_from(["none", "selective", "full"]))
     changes: dict[str, Any] = {
         "name": draw(st.sampled_from(["small", "n" * 200])),
         "model": {
@@ -50,8 +51,11 @@ def recipes(draw: st.DrawFn) -> LoadedRecipe:
         },
         "train": {
             "precision": draw(st.sampled_from(["fp32", "bf16"])),
-            "recompute": draw(st.sampled_from(["none", "full"])),
+            "recompute": recompute,
+            "recompute_every": draw(st.integers(1, 5)) if recompute == "full" else 1,
+            "dropout": draw(st.sampled_from([0.0, 0.1])),
             "steps": draw(st.integers(5, 1000)),
+            "eval_every": draw(st.sampled_from([0, 3, 500])),
         },
         "optimizer": {"warmup_steps": draw(st.integers(0, 4)), "min_lr": draw(st.sampled_from([0.0, 1e-5]))},
     }
@@ -85,6 +89,12 @@ def test_the_shrunken_recipe_is_legal_and_small(recipe: LoadedRecipe, max_ranks:
     assert (plan.model.kv_heads < plan.model.heads) == (before.model.kv_heads < before.model.heads)
     assert (layout.schedule, layout.zero) == (before.layout.schedule, before.layout.zero)
     assert (plan.train.precision, plan.train.recompute) == (before.train.precision, before.train.recompute)
+    assert (plan.train.dropout, plan.train.seed) == (before.train.dropout, before.train.seed)
+    kept = plan.train.recompute_every == before.train.recompute_every
+    assert kept or "train.recompute_every" in changed
+    assert bool(plan.train.eval_every) == bool(before.train.eval_every)
+    assert plan.train.eval_every <= 10
+    assert plan.train.eval_samples <= 2 * plan.batch.global_size
     assert plan.optimizer.grad_clip == before.optimizer.grad_clip
     for degree in ("tp", "pp", "dp"):
         kept = getattr(layout, degree) == getattr(before.layout, degree)
@@ -99,7 +109,11 @@ def test_shipped_recipes_keep_tp_and_pp_on_sixteen_ranks():
         before = make_plan(recipe).layout
         plan = make_plan(_shrunk(recipe, 16)[0])
         if before.tp * before.pp * 2 <= 16:
-            assert (plan.layout.tp, plan.layout.pp, plan.layout.dp) == (before.tp, before.pp, 2)
+            assert (plan.layout.tp, plan.layout.pp, plan.layout.dp) == (
+                before.tp,
+                before.pp,
+                min(2, before.dp),
+            )
 
 
 def test_the_smoke_recipe_stays_as_it_is_but_for_its_length():

@@ -19,8 +19,11 @@ LEAST_FAULTS = 1_000
 
 
 def _said(recipe: Path) -> dict[str, Any]:
-    """Return what a recipe says; of the smoke recipe the defaults of all other keys too."""
+    """Return what a recipe says, and those it extends; of the smoke recipe all defaults too."""
     said = json.loads(json.dumps(YAML(typ="safe", pure=True).load(recipe.read_text("utf-8"))))
+    if "extends" in said:
+        said = json.loads(json.dumps(load_recipe(recipe).document.data))
+        said.pop("extends", None)
     if recipe.stem != "smoke":
         return said  # type: ignore[no-any-return]  # json.loads of a mapping
     whole = load_recipe(recipe).recipe.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -70,6 +70,58 @@ BROKEN = (
     _one("DSF113", "steps: 30", "steps: 30, tokens: 4M", "tokens", None),
     _one("DSF114", "warmup_steps: 3", "warmup_steps: 30", "warmup_steps", "optimizer.warmup_steps=3"),
     _one("DSF114", "lr: 3.0e-3", "lr: 3.0e-3, min_lr: 4.0e-3", "min_lr", "optimizer.min_lr=0.003"),
+    _one("DSF115", "steps: 30", "steps: 30, eval_samples: 64", "eval_samples", "train.eval_every=3"),
+    Broken(
+        "DSF115",
+        (
+            ("steps: 30", "steps: 30, eval_every: 10"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\ndata: {train: data/a}"),
+        ),
+        "eval_every",
+        "train.eval_every=0",
+    ),
+    _one(
+        "DSF115",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\ndata: {train: data/a, valid: data/b}",
+        "valid",
+        "train.eval_every=3",
+    ),
+    _one(
+        "DSF115",
+        "steps: 30",
+        "steps: 30, eval_every: 10, eval_samples: 33",
+        "eval_samples",
+        "train.eval_samples=64",
+    ),
+    _one(
+        "DSF116",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\ndata: {train: [[1, data/a], [1, data/b], [2, ./data/a]]}",
+        "[2, ./data/a]",
+        None,
+    ),
+    Broken(
+        "DSF116",
+        (
+            ("steps: 30", "steps: 30, eval_every: 10"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\ndata: {train: a, valid: [[1, b], [1, b]]}"),
+        ),
+        "[1, b]]",
+        None,
+    ),
+    Broken(
+        "DSF117",
+        (
+            ("steps: 30", "steps: 30, eval_every: 10"),
+            (
+                "warmup_steps: 3}",
+                "warmup_steps: 3}\ndata: {train: [[1, a], [1, b]], valid: [[1, b], [1, c]]}",
+            ),
+        ),
+        "[1, b], [1, c]",
+        None,
+    ),
     _one("DSF120", "zero: 1", "zero: 2", "zero: 2", "parallel.zero=1"),
     _one("DSF120", "zero: 1", "zero: 3", "zero: 3", "parallel.zero=1"),
     Broken(
@@ -86,6 +138,20 @@ BROKEN = (
         "parallel.tp=1",
     ),
     _one("DSF131", "micro: 2", "micro: 4", "global: 32", None),
+    _one("DSF133", "fp32", "fp32, recompute_every: 2", "recompute_every", "train.recompute_every=1"),
+    _one(
+        "DSF133",
+        "fp32",
+        "fp32, recompute: full, recompute_every: 3",
+        "recompute_every",
+        "train.recompute_every=2",
+    ),
+    Broken(
+        "DSF134",
+        (("gpu: cpu", "gpu: a100-sxm-80gb"), ("fp32", "fp32, attention_dropout: 0.1")),
+        "attention_dropout",
+        None,
+    ),
     _one("DSF141", _MODEL, "qwen3-0.6b", "model", None),
     Broken(
         "DSF141",
@@ -120,6 +186,55 @@ BROKEN = (
         None,
     ),
     Broken(
+        "DSF155",
+        (
+            ("nodes: 1, gpus_per_node: 8", "nodes: 2, gpus_per_node: 4"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {launcher: local}"),
+        ),
+        "launcher: local",
+        "launch.launcher=slurm",
+    ),
+    Broken(
+        "DSF155",
+        (
+            ("nodes: 1, gpus_per_node: 8, gpu: cpu", "nodes: 2, gpus_per_node: 4, gpu: cpu, hostfile: h"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {launcher: local}"),
+        ),
+        "launcher: local",
+        "launch.launcher=pdsh",
+    ),
+    _one(
+        "DSF155",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {launcher: pdsh}",
+        "launcher: pdsh",
+        "launch.launcher=slurm",
+    ),
+    Broken(
+        "DSF155",
+        (
+            ("gpu: cpu", "gpu: cpu, hostfile: h"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {launcher: slurm}"),
+        ),
+        "hostfile",
+        "cluster.hostfile=null",
+    ),
+    _one(
+        "DSF156",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {slurm: {partition: a}}",
+        "partition",
+        "launch.launcher=slurm",
+    ),
+    _one(
+        "DSF156",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {launcher: slurm, slurm: {time: 5m}}",
+        "time: 5m",
+        None,
+    ),
+    _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {SLURM_X: a}}", "SLURM_X", None),
+    Broken(
         "DSF160",
         (
             (_MODEL, "13B"),
@@ -142,11 +257,7 @@ NOT_HONOURED = {
     "offload.parameters": "nvme",
     "offload.path": "/nvme",
     "train.precision": "fp16",
-    "train.recompute": "selective",
-    "train.eval_every": "10",
-    "data.valid": "[[1.0, data/valid]]",
-    "launch.launcher": "slurm",
-    "monitor.tensorboard": "true",
+    "launch.launcher": "kubernetes",
     "monitor.wandb": "true",
     "monitor.prometheus": "true",
 }

@@ -126,7 +126,7 @@ def _wrong_values(
             inner = isinstance(value, dict) and (path == ("model",) or isinstance(_at(tree, path), dict))
             place = bad.keys[(*path, "turbo")] if inner else bad.keys[path]
             codes = frozenset({"DSF010", "DSF011", "DSF006"})
-            if isinstance(value, list) and value and validator.is_valid(_with(tree, path, ["words"])):
+            if isinstance(value, list) and value and validator.is_valid(_with(tree, path, [])):
                 place = (place[0], place[1] + len(f"{path[-1]}: ["))  # the list is right, its items are not
             yield Fault(f"{'.'.join(map(str, path))}={value!r}", bad.text, codes, place)
 

@@ -26,7 +26,6 @@ class Capabilities:
     families: tuple[str, ...]
     """Model families whose shapes it builds."""
     honours: dict[str, Honoured]
-    max_data_sets: int
 
 
 @cache
@@ -36,4 +35,4 @@ def capabilities(trainer: str) -> Capabilities:
     name = trainer if folder.joinpath(f"{trainer}.yaml").is_file() else "forge"
     table = YAML(typ="safe", pure=True).load(folder.joinpath(f"{name}.yaml").read_text("utf-8"))
     honours = {key: Honoured(tuple(row["values"]), row["why"]) for key, row in table["honours"].items()}
-    return Capabilities(table["trainer"], tuple(table["families"]), honours, table["max_data_sets"])
+    return Capabilities(table["trainer"], tuple(table["families"]), honours)

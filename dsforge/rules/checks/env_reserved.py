@@ -13,6 +13,8 @@ _RESERVED = {
     *("CROSS_RANK", "CROSS_SIZE", "MASTER_ADDR", "MASTER_PORT", "DS_ENV_FILE", "CUDA_VISIBLE_DEVICES"),
     "PATH",
 }
+_PREFIXES = ("DSFORGE_", "SLURM_", "SRUN_", "SBATCH_")
+"""dsforge's own, and Slurm's, by which its programs are told what to do and ranks who they are."""
 _SHELL = {
     *("BASH", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS"),
     *("BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION"),
@@ -28,7 +30,7 @@ def _check(facts: Facts) -> Iterator[Found]:
     launch = facts.recipe.launch
     for section, names in (("env", tuple(launch.env)), ("env_from", launch.env_from)):
         for index, name in enumerate(names):
-            if name in _RESERVED | _SHELL or name.upper().startswith("DSFORGE_"):
+            if name in _RESERVED | _SHELL or name.upper().startswith(_PREFIXES):
                 owner = "bash keeps for itself" if name in _SHELL else "the launcher sets on every rank"
                 yield Found(
                     f"launch.{section} sets {name}, which {owner}",

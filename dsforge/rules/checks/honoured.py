@@ -24,13 +24,6 @@ def _check(facts: Facts) -> Iterator[Found]:
                 f"set {key} to {legal}",
                 Fix(key, wanted),
             )
-    data = facts.recipe.data
-    if data is not None and len(data.train) > facts.capabilities.max_data_sets:
-        yield Found(
-            f"{len(data.train)} data sets cannot be blended by this build",
-            "data.train",
-            f"name {facts.capabilities.max_data_sets}",
-        )
 
 
 def _yaml(value: Any) -> str:

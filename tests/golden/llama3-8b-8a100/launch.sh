@@ -5,6 +5,7 @@
 set -euo pipefail
 dsforge_here=$(CDPATH= cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 
+# TP overlaps its all-reduce with compute only when kernels keep their launch order
 export CUDA_DEVICE_MAX_CONNECTIONS=1
 
 # The launcher numbers GPUs from 0; each rank takes its own from the list it was started with.

@@ -5,7 +5,9 @@
 set -euo pipefail
 dsforge_here=$(CDPATH= cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 
+# the recipe's gpu is cpu; keeps DeepSpeed from probing for others
 export DS_ACCELERATOR=cpu
+# one thread a rank, so that ranks do not fight over cores
 export OMP_NUM_THREADS=1
 
 # The launcher numbers GPUs from 0; each rank takes its own from the list it was started with.

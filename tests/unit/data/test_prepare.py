@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dsforge.base.errors import DsforgeError
+from dsforge.data.corpus import standard_library_files
 from dsforge.data.prepare import Prepared, builtin_corpus, prepare
 from dsforge.data.tokenizer import END_OF_TEXT, load_tokenizer, train_bpe
 
@@ -203,6 +204,32 @@ def test_the_builtin_corpus_is_made_once_for_a_vocabulary(tmp_path: Path, monkey
     assert max(first) < 100
     assert len(first) > 100
     assert builtin_corpus(50) != prefix
+
+
+def test_the_built_in_corpus_holds_out_one_document_in_twenty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    sources = standard_library_files()
+    for vocab in (100, 300):
+        prefix = builtin_corpus(vocab)
+        trained, held_out = _documents(prefix), _documents(Path(f"{prefix}-valid"))
+        assert len(held_out) == len(sources) // 20
+        texts = [text for path in sources if (text := path.read_text()).strip()]
+        assert len(trained) + len(held_out) == len(texts)
+        assert not {tuple(one) for one in held_out} & {tuple(one) for one in trained}
+    by_hand = [byte % 100 for byte in sources[19].read_bytes()]
+    assert _documents(Path(f"{builtin_corpus(100)}-valid"))[0] == by_hand
+
+
+def test_a_built_in_corpus_without_its_held_out_part_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    held_out = Path(f"{builtin_corpus(50)}-valid.idx")
+    held_out.unlink()
+    builtin_corpus(50)
+    assert held_out.is_file()
 
 
 def test_tokens_fit_the_model_that_the_plan_makes(made: Prepared):

@@ -29,6 +29,7 @@ def test_what_is_written_is_not_decided():
         "batch.accumulation_steps",
         "launch.env.DS_ACCELERATOR",
         "launch.env.OMP_NUM_THREADS",
+        "launch.launcher",
     }
 
 
@@ -123,7 +124,8 @@ def test_builtin_corpus_vocabulary_is_the_models_up_to_a_limit():
     assert plan_of({**GPT2, "parallel": {"tp": 1, "pp": 1, "dp": 8}}).data.builtin_vocab == 4096
     own = plan_of({"data": {"train": [[1.0, "data/corpus"]], "tokenizer": "t.json", "workers": 0}})
     assert own.data.model_dump() == {
-        "prefix": "data/corpus",
+        "train": ({"weight": 1.0, "prefix": "data/corpus"},),
+        "valid": (),
         "builtin_vocab": None,
         "tokenizer": "t.json",
         "workers": 0,
@@ -133,3 +135,28 @@ def test_builtin_corpus_vocabulary_is_the_models_up_to_a_limit():
 def test_plan_survives_json():
     plan = plan_of()
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
+
+
+def test_a_validation_is_whole_batches_of_at_least_256_samples():
+    assert (plan_of().train.eval_every, plan_of().train.eval_samples) == (0, 0)
+    for size, samples in ((32, 256), (96, 288), (512, 512)):
+        plan = plan_of({"train": {"eval_every": 5}, "batch": {"global": size}})
+        assert (plan.train.eval_every, plan.train.eval_samples) == (5, samples)
+        assert {d.key: d.value for d in plan.decisions}["train.eval_samples"] == samples
+    own = plan_of({"train": {"eval_every": 5, "eval_samples": 64}})
+    assert own.train.eval_samples == 64
+    assert "train.eval_samples" not in {d.key for d in own.decisions}
+
+
+def test_a_plan_carries_blend_and_sinks():
+    plan = plan_of(
+        {
+            "data": {"train": [[7, "a"], [3, "b"]], "valid": "c"},
+            "train": {"eval_every": 5},
+            "monitor": {"tensorboard": True},
+        }
+    )
+    assert [(one.weight, one.prefix) for one in plan.data.train] == [(7.0, "a"), (3.0, "b")]
+    assert [(one.weight, one.prefix) for one in plan.data.valid] == [(1.0, "c")]
+    assert plan.data.builtin_vocab is None
+    assert plan.sinks == ("tensorboard",)

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from dsforge.base.errors import DsforgeError
-from dsforge.ops.bundles import bundle_of
+from dsforge.ops.bundles import bundle_of, plan_and_bundle
+from dsforge.plan.resolve import make_plan
 from dsforge.recipe.load import load_recipe
+from dsforge.render.bundle import render
 from dsforge.render.hosts import parse_hostfile, render_hosts
 from tests.support.recipes import SMALL, plan_of, write
 
@@ -50,12 +52,11 @@ def test_a_wrong_line_is_named(text: str, line: int | None, message: str):
 def test_deepspeeds_own_parser_reads_the_planned_world(tmp_path: Path):
     from deepspeed.launcher.runner import fetch_hostfile
 
-    layout = plan_of().layout
     path = tmp_path / "hostfile"
-    path.write_text(render_hosts(layout, None))
+    path.write_text(render(plan_of()).files["hostfile"])
     assert dict(fetch_hostfile(str(path))) == {"localhost": 8}
-    path.write_text(render_hosts(layout, {"node-1.example": 8}))
-    assert dict(fetch_hostfile(str(path))) == {"node-1.example": 8}
+    path.write_text(render_hosts({"node-1.example": 8, "10.0.0.1": 8}))
+    assert list(fetch_hostfile(str(path)).items()) == [("node-1.example", 8), ("10.0.0.1", 8)]
 
 
 def _with_hostfile(folder: Path, text: str | None) -> Path:
@@ -87,8 +88,21 @@ def test_the_named_hostfile_is_rendered(tmp_path: Path):
     assert bundle.files["hostfile"] == "node1 slots=8\n"
 
 
-def test_several_nodes_are_planned_but_not_rendered(tmp_path: Path):
-    path = write(tmp_path, SMALL.replace("nodes: 1, gpus_per_node: 8", "nodes: 2, gpus_per_node: 4"))
+TWO = SMALL.replace("nodes: 1, gpus_per_node: 8", "nodes: 2, gpus_per_node: 4")
+
+
+def test_auto_takes_pdsh_where_a_hostfile_is_named(tmp_path: Path):
+    (tmp_path / "hosts.txt").write_text("b slots=4\na slots=4\n")
+    path = write(tmp_path, TWO.replace("gpu: cpu", "gpu: cpu, hostfile: hosts.txt"))
+    plan, bundle = plan_and_bundle(load_recipe(path))
+    assert plan.launch.launcher == "pdsh"
+    assert "  --master_addr b \\\n" in bundle.files["launch.sh"]
+
+
+def test_nothing_is_rendered_where_nothing_says_how_nodes_are_reached(tmp_path: Path):
+    path = write(tmp_path, TWO)
+    assert make_plan(load_recipe(path)).launch.launcher is None
     with pytest.raises(DsforgeError) as caught:
         bundle_of(load_recipe(path))
     assert (caught.value.code, caught.value.exit_code) == ("DSF043", 1)
+    assert bundle_of(load_recipe(path, ["launch.launcher=slurm"])).files.keys() >= {"launch.sh", "plan.json"}

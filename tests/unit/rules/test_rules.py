@@ -12,8 +12,6 @@ from dsforge.rules.registry import rules
 from tests.support.broken import BROKEN, NOT_HONOURED, Broken
 from tests.support.recipes import SHIPPED, SMALL, findings_of, write
 
-DATA = "\ndata: {train: [[1.0, data/a]]}\n"
-
 
 def of(code: str, found: list[Finding]) -> list[Finding]:
     return [finding for finding in found if finding.code == code]
@@ -40,8 +38,7 @@ def test_the_fix_silences_it(broken: Broken, tmp_path: Path):
 
 @pytest.mark.parametrize("key", NOT_HONOURED)
 def test_a_key_that_the_trainer_cannot_honour_is_refused(key: str, tmp_path: Path):
-    text = SMALL + DATA if key.startswith("data.") else SMALL
-    recipe = write(tmp_path, text)
+    recipe = write(tmp_path)
     (finding,) = of("DSF140", findings_of(recipe, f"{key}={NOT_HONOURED[key]}"))
     assert finding.key == key
     assert finding.severity is Severity.ERROR
@@ -52,12 +49,6 @@ def test_a_key_that_the_trainer_cannot_honour_is_refused(key: str, tmp_path: Pat
 
 def test_every_limited_key_is_tried_here():
     assert set(capabilities("forge").honours) == set(NOT_HONOURED)
-
-
-def test_data_sets_are_not_blended_silently(tmp_path: Path):
-    recipe = write(tmp_path, SMALL + "data: {train: [[1.0, data/a], [2.0, data/b]]}\n")
-    (finding,) = of("DSF140", findings_of(recipe))
-    assert (finding.key, finding.place.line) == ("data.train", 9)
 
 
 def test_every_rule_is_broken_here():

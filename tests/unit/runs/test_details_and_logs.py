@@ -6,8 +6,8 @@ from dsforge.base.canonical import dump_line
 from dsforge.base.errors import DsforgeError
 from dsforge.base.files import append_line
 from dsforge.records.run_state import RunExit
-from dsforge.records.streams import ExitRecord, MetricsLine, WorldReport
-from dsforge.runs.details import show_run
+from dsforge.records.streams import EvalLine, ExitRecord, MetricsLine, WorldReport
+from dsforge.runs.details import ValidationSummary, show_run
 from dsforge.runs.logs import LogLine, read_logs
 from tests.launch_support.run_folders import make_run, write_lines
 
@@ -62,7 +62,18 @@ def test_attempts_keep_ranks_in_order_and_exits_by_failure(run_dir):
 
 
 def test_a_run_without_a_step_has_no_figures(tmp_path):
-    assert show_run(make_run(tmp_path, "b")).metrics is None
+    details = show_run(make_run(tmp_path, "b"))
+    assert (details.metrics, details.validation) == (None, None)
+
+
+def test_validations_stand_among_the_metrics_and_count_once(run_dir):
+    first, second = run_dir.attempt(1), run_dir.attempt(2)
+    write_lines(first.metrics, EvalLine(2.0, 2, 3.5, 64, 1.0), EvalLine(3.0, 3, 1.0, 64, 1.0))
+    write_lines(second.metrics, EvalLine(9.0, 3, 3.25, 64, 1.0), EvalLine(9.5, 4, 3.75, 64, 1.0))
+    details = show_run(run_dir)
+    assert details.metrics is not None
+    assert details.metrics.steps == 4
+    assert details.validation == ValidationSummary(3, 64, 4, 3.75, 3, 3.25)
 
 
 def test_the_first_error_comes_from_its_traceback_on(run_dir):

@@ -64,7 +64,14 @@ def plan_value(**changes: object) -> dict:
             "stages": stages,
         },
         "batch": {"global_size": 4, "micro": 2, "accumulation_steps": 2, "seq_len": 8},
-        "train": {"steps": 3, "precision": "fp32", "recompute": "none", "seed": 7},
+        "train": {
+            "steps": 3,
+            "eval_every": 0,
+            "eval_samples": 0,
+            "precision": "fp32",
+            "recompute": "none",
+            "seed": 7,
+        },
         "optimizer": {
             "type": "adamw",
             "lr": 0.01,
@@ -76,7 +83,13 @@ def plan_value(**changes: object) -> dict:
             "eps": 1e-8,
             "grad_clip": 0.3,
         },
-        "data": {"prefix": None, "builtin_vocab": None, "tokenizer": None, "workers": 0},
+        "data": {
+            "train": [{"weight": 1.0, "prefix": "corpus"}],
+            "valid": [],
+            "builtin_vocab": None,
+            "tokenizer": None,
+            "workers": 0,
+        },
         "checkpoint": {"dir": None, "every_steps": 0, "keep": 0, "resume": "auto"},
         "launch": {
             "launcher": "local",
@@ -87,6 +100,7 @@ def plan_value(**changes: object) -> dict:
             "rendezvous_timeout_seconds": 60,
             "collective_timeout_seconds": 60,
         },
+        "sinks": [],
         "hostfile": None,
         "nominal": {
             "parameters": 0,

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from dsforge.train.main import trainer_module
 
 @pytest.fixture
 def variables(tmp_path, make_plan):
-    plan = make_plan()
+    plan = make_plan(data__train=[], data__builtin_vocab=61)
     (tmp_path / "plan.json").write_text(json.dumps(plan.to_json_value()))
     (tmp_path / "ds_config.json").write_text(json.dumps(deepspeed_config(plan)))
     return {
@@ -31,10 +32,11 @@ def variables(tmp_path, make_plan):
 def test_what_a_rank_is_told(variables, make_plan):
     context = read_context(variables)
     assert (context.rank, context.local_rank, context.world_size) == (3, 1, 4)
-    assert context.plan == make_plan()
+    assert context.plan == make_plan(data__train=[], data__builtin_vocab=61)
     assert context.ds_config == deepspeed_config(make_plan())
     assert (context.run_id, context.attempt_number) == ("", 1)
-    assert str(context.corpus_prefix) == "/corpus/built-in"
+    assert context.sources.train == ((1.0, Path("/corpus/built-in")),)
+    assert context.sources.valid == ((1.0, Path("/corpus/built-in-valid")),)
     assert context.attempt.metrics.name == "metrics.jsonl"
     assert context.dump_dir is None
 
@@ -56,9 +58,10 @@ def test_a_configuration_of_another_plan_is_refused(variables, tmp_path, make_pl
 
 
 def test_data_of_the_recipe_lie_beside_it(variables, tmp_path, make_plan):
-    plan = make_plan(data__prefix="data/text")
+    plan = make_plan(data__train=[{"weight": 3, "prefix": "data/text"}])
+    del variables["DSFORGE_CORPUS"]  # which only the built-in corpus needs
     (tmp_path / "plan.json").write_text(json.dumps(plan.to_json_value()))
-    assert read_context(variables).corpus_prefix == tmp_path / "data" / "text"
+    assert read_context(variables).sources.train == ((3.0, tmp_path / "data" / "text"),)
 
 
 @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "DSFORGE_PLAN", "DSFORGE_CORPUS"])

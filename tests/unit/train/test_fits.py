@@ -54,5 +54,20 @@ def test_data_made_anew_at_the_same_place_are_other_data(tmp_path, make_plan, no
 
 
 def test_data_that_were_moved_are_the_same_data(tmp_path, make_plan):
-    moved = make_plan(data__prefix="elsewhere/corpus")
+    moved = make_plan(data__train=[{"weight": 2.0, "prefix": "elsewhere/corpus"}])
     check_fits(manifest(make_plan(), 3), moved, facts(moved), tmp_path)
+
+
+def blend(*weights):
+    return [{"weight": weight, "prefix": f"set{d}"} for d, weight in enumerate(weights)]
+
+
+def test_another_blend_is_another_order_of_samples(tmp_path, make_plan):
+    saved = manifest(make_plan(data__train=blend(0.7, 0.3)), 3)
+    same = make_plan(data__train=blend(7, 3))
+    check_fits(saved, same, facts(same), tmp_path)
+    for weights, told in (((1, 1), "1:1"), ((7, 3, 1), "7:3:1"), ((1,), "1")):
+        other = make_plan(data__train=blend(*weights))
+        with pytest.raises(DsforgeError, match=f"weights was 7:3, the plan says {told}$") as caught:
+            check_fits(saved, other, facts(other), tmp_path)
+        assert caught.value.code == "DSF332"

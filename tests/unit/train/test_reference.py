@@ -67,9 +67,9 @@ def test_attention_is_pytorchs_with_grouped_heads(make_plan):
     model = make_plan(model__position="learned").model
     weight = torch.randn(32, 16)
     value = torch.randn(2, 8, 16)
-    mine = reference.attend(
-        model, {"a.linear_qkv.weight": weight, "a.linear_proj.weight": torch.eye(16)}, "a", value
-    )
+    at = "layers.0.self_attention"
+    weights = {f"{at}.linear_qkv.weight": weight, f"{at}.linear_proj.weight": torch.eye(16)}
+    mine = reference.attend(model, weights, 0, value)
     heads = functional.linear(value, weight).view(2, 8, 8, 4).transpose(1, 2)
     query, key, mixed = heads[:, [0, 1, 4, 5]], heads[:, [2, 6]], heads[:, [3, 7]]
     theirs = functional.scaled_dot_product_attention(query, key, mixed, is_causal=True, enable_gqa=True)

@@ -1,0 +1,24 @@
+"""Which program starts the ranks: the recipe alone decides, what is installed here says nothing of there."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from dsforge.recipe.model import Recipe
+
+Launcher = Literal["local", "pdsh", "slurm"]
+
+
+def choose_launcher(recipe: Recipe) -> tuple[Launcher | None, str | None]:
+    """Return the launcher and, where the recipe leaves it open, why; None where nothing says how."""
+    launcher, cluster = recipe.launch.launcher, recipe.cluster
+    if launcher != "auto":
+        return cast("Launcher", launcher), None  # DSF140 refuses every other
+    if cluster.nodes == 1:
+        return "local", "one node"
+    if cluster.hostfile is not None:
+        return "pdsh", f"{cluster.nodes} nodes and a hostfile"
+    return (
+        None,
+        f"{cluster.nodes} nodes, and neither cluster.hostfile nor launch.launcher says how to reach them",
+    )

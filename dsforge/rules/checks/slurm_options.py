@@ -1,0 +1,44 @@
+"""DSF156: the options of a Slurm job are read, and fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dsforge.base.errors import Fix, Severity
+from dsforge.recipe.sections import SlurmSection
+from dsforge.rules.facts import Facts
+from dsforge.rules.registry import Found, Rule
+
+
+def _check(facts: Facts) -> Iterator[Found]:
+    launch = facts.recipe.launch
+    if launch.launcher != "slurm":
+        default = SlurmSection()
+        written = [
+            key for key in SlurmSection.model_fields if getattr(launch.slurm, key) != getattr(default, key)
+        ]
+        for key in written[:1]:
+            yield Found(
+                f"launch.slurm would be ignored: the launcher is {launch.launcher}",
+                f"launch.slurm.{key}",
+                "set launch.launcher to slurm, or remove launch.slurm",
+                Fix("launch.launcher", "slurm"),
+            )
+    elif 0 < launch.slurm.time <= launch.slurm.notice:
+        yield Found(
+            f"ranks are told to save {launch.slurm.notice:.0f} s before the end of a job of "
+            f"{launch.slurm.time:.0f} s",
+            "launch.slurm.time",
+            "a longer time, or a shorter launch.slurm.notice",
+        )
+
+
+RULE = Rule(
+    code="DSF156",
+    name="slurm-options",
+    severity=Severity.ERROR,
+    summary="the options of a Slurm job are read, and fit each other",
+    why="A job that is told to end before it begins to train queues for ever.",
+    check=_check,
+    plannable=True,
+)

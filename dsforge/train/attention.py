@@ -1,0 +1,76 @@
+"""Causal attention over one shard's heads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from dsforge.train.dropout import Dropout
+
+
+@dataclass(slots=True)
+class Running:
+    """The ids [b] of the samples that a layer runs on; megatron-core hands none to what it calls."""
+
+    samples: torch.Tensor | None = None
+
+
+class CausalAttention(nn.Module):
+    """Attention by PyTorch's own kernels, FlashAttention where it has one; step by step with dropout.
+
+    No kernel takes a mask for the probabilities, and its own would differ from layout to layout.
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        *,
+        dropout: Dropout,
+        running: Running,
+        recompute: bool,
+        pg_collection: Any,
+        **_placement: Any,
+    ) -> None:
+        super().__init__()
+        self.group_size = config.num_attention_heads // config.num_query_groups
+        self.first_head = pg_collection.tp.rank() * (config.num_attention_heads // pg_collection.tp.size())
+        self.dropout = dropout
+        self.running = running
+        self.recompute = recompute
+
+    def _fused(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        grouped = self.group_size > 1
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
+
+    def _dropped(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, samples: torch.Tensor
+    ) -> torch.Tensor:
+        key, value = (part.repeat_interleave(self.group_size, dim=1) for part in (key, value))
+        scores = (query @ key.transpose(2, 3)).float() / math.sqrt(query.shape[3])
+        future = torch.ones(scores.shape[2:], dtype=torch.bool, device=scores.device).triu(1)
+        chances = scores.masked_fill(future, -torch.inf).softmax(-1).to(value.dtype)
+        return self.dropout.chances(chances, samples, self.first_head) @ value
+
+    def forward(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_mask: Any, **_options: Any
+    ) -> torch.Tensor:
+        """Return [s, b, heads x head_dim] of query, key, value [s, b, heads, head_dim]."""
+        inputs = [tensor.permute(1, 2, 0, 3) for tensor in (query, key, value)]
+        mix = self._fused
+        if self.dropout.rate and self.training:
+            assert self.running.samples is not None
+            mix = self._dropped
+            # Handed over: when they are computed again, the layer runs on other samples.
+            inputs.append(self.running.samples)
+        if self.recompute and torch.is_grad_enabled():
+            mixed = checkpoint(mix, *inputs, use_reentrant=False, preserve_rng_state=False)
+        else:
+            mixed = mix(*inputs)
+        return mixed.permute(2, 0, 1, 3).flatten(2)

@@ -1,0 +1,22 @@
+"""A small run on two nodes, and what its ranks wrote down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dsforge.records.run_dir import AttemptDir
+from dsforge.records.streams import Line, parse_line, read_lines
+from tests.support.recipes import SMALL
+
+TWO_NODES = (
+    SMALL.replace("nodes: 1, gpus_per_node: 8", "nodes: 2, gpus_per_node: 1")
+    .replace("{tp: 2, pp: 2, dp: 2, zero: 1}", "{dp: 2}")
+    .replace("steps: 30", "steps: 4")
+)
+
+
+def records_of(folder: Path) -> list[Line | None]:
+    """Return what both nodes' ranks wrote in the first attempt that was started by hand in a folder."""
+    attempt = AttemptDir(folder / "dsforge-run" / "attempt-1")
+    streams = [attempt.rank_stream(node) for node in (0, 1)]
+    return [parse_line(line) for stream in streams if stream.exists() for _, line in read_lines(stream)]

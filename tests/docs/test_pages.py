@@ -1,0 +1,103 @@
+"""The documentation: its commands run, its links lead somewhere, its generated pages are whole."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs.pages import pages
+from dsforge.catalog.tables import errors, hardware, models
+from dsforge.recipe.fields import fields
+from dsforge.rules.registry import rules
+from tests.cli.test_commands import SURFACE
+from tests.support.markdown import STARTS_RANKS, blocks, run_page
+from tests.support.recipes import ROOT
+
+PAGES = sorted([ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "how-to").glob("*.md")])
+
+
+def _page(path: Path) -> object:
+    starts = any(STARTS_RANKS in block.notes for block in blocks(path.read_text("utf-8")))
+    return pytest.param(path, id=path.stem, marks=[pytest.mark.e2e] if starts else [])
+
+
+@pytest.mark.parametrize("page", [_page(path) for path in PAGES])
+def test_the_commands_of_a_page_run(page: Path, dsforge: dict[str, str], tmp_path: Path):
+    assert run_page(page, tmp_path, dsforge) > 0
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
+def test_links_of_the_repositorys_own_pages_lead_somewhere(path: Path):
+    """Those of the site are checked by its build."""
+    links = re.findall(r"\]\(([^)#:]+)\)", path.read_text("utf-8"))
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_readme_names_every_command():
+    names = {
+        word for row in _rows((ROOT / "README.md").read_text("utf-8")) for word in re.findall(r"\w+", row[0])
+    }
+    assert {command.split()[0] for command in SURFACE} <= names
+
+
+def _rows(text: str) -> list[list[str]]:
+    return [
+        [cell.strip(" `") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
+
+
+def test_the_reference_holds_every_key_with_what_it_does():
+    text = pages()["recipe.md"]
+    rows = {}
+    for section in text.split("\n## ")[1:]:
+        name = section.partition("\n")[0]
+        prefix = "" if name == "Top level" else f"{name}."
+        rows |= {f"{prefix}{row[0]}": row[1:] for row in _rows(section)[2:]}
+    assert set(rows) == set(fields())
+    assert rows["parallel.zero"][:3] == ["0, 1, 2, 3, auto", "auto", "execution"]
+    assert rows["batch.global"][1:3] == ["required", "convergence"]
+    assert "**forge takes `fp32`, `bf16`**: fp16 needs a loss scale" in rows["train.precision"][3]
+
+
+def test_the_reference_holds_every_command_with_its_options():
+    sections = pages()["commands.md"].split("\n## dsforge ")[1:]
+    found = {}
+    for section in sections:
+        options = {
+            word for row in _rows(section) for word in re.findall(r"(?<![\w-])--?[a-z][a-z-]*", row[0])
+        }
+        found[section.partition("\n")[0]] = " ".join(sorted(options))
+    assert found == SURFACE
+
+
+def test_the_reference_holds_every_code_model_and_gpu():
+    text = pages()["rules.md"]
+    assert [*re.findall(r"^### (DSF\d+)", text, re.MULTILINE)] == list(rules())
+    assert [row[0] for row in _rows(text)[2:]] == list(errors())
+    named = {row[0] for row in _rows(pages()["presets.md"])}
+    assert named >= {*models(), *hardware()}
+
+
+def test_a_page_is_held_to_what_it_says(tmp_path: Path):
+    page = tmp_path / "page.md"
+    environ = {"PATH": "/usr/bin:/bin"}
+
+    def run(text: str) -> int:
+        page.write_text(text)
+        return run_page(page, tmp_path, environ)
+
+    told = "<!-- file a.txt -->\n```text\none\n```\n\n```bash\ncat a.txt; echo two 17 three\n```\n\n"
+    assert run(f"{told}<!-- output -->\n```\none\ntwo ... three\n```\n") == 1
+    with pytest.raises(AssertionError, match=r"page\.md:11"):
+        run(f"{told}<!-- output -->\n```\none\nthree\n```\n")
+    assert run("<!-- exits 3 -->\n```bash\nexit 3\n```\n") == 1
+    with pytest.raises(AssertionError, match=r"page\.md:1"):
+        run("```bash\nfalse | true\n```\n")
+    assert run("<!-- not run: why -->\n```bash\nfalse\n```\n") == 0
+    for wrong in ("<!-- not run -->\n```bash\nfalse\n```\n", "<!-- exits 1 -->\n\nText.\n"):
+        with pytest.raises(ValueError, match="comment"):
+            run(wrong)

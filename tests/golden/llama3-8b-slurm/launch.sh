@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+#SBATCH --job-name=llama3-8b-slurm
+#SBATCH --nodes=8
+#SBATCH --ntasks-per-node=8
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=12
+#SBATCH --partition=gpu
+#SBATCH --time=1-00:00:00
+#SBATCH --signal=B:USR1@300
+#SBATCH --export=PATH,LD_LIBRARY_PATH,PYTHONPATH,CUDA_HOME,XDG_CACHE_HOME,TORCH_EXTENSIONS_DIR,DSFORGE_PLAN,DSFORGE_DS_CONFIG,DSFORGE_ATTEMPT_DIR,DSFORGE_CHECKPOINT_DIR,DSFORGE_ROOT,DSFORGE_CORPUS,-valid,DSFORGE_RUN_ID,DSFORGE_LEASE,DSFORGE_DUMP_PARAMETERS,DSFORGE_SECRETS,HOME,LANG,USER,MASTER_PORT,DSFORGE_PYTHON
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --exclusive
+# Starts llama3-8b-slurm: 64 ranks (TP 1 x PP 1 x DP 64, ZeRO-3) on 8 hosts that Slurm chooses.
+# Submit it from the recipe's folder, with dsforge's environment active: sbatch launch.sh, or bash launch.sh
+# The bundle and the recipe's folder must be the same on every host.
+# Relative paths of the recipe start from DSFORGE_ROOT, the folder the recipe lies in.
+set -euo pipefail
+dsforge_here=$(CDPATH= cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+if [ -z "${SLURM_JOB_ID:-}" ]; then
+  exec sbatch "$dsforge_here/launch.sh"
+fi
+if [ ! -e "$dsforge_here/plan.json" ]; then
+  # Slurm runs a copy of this file; the job knows where it was submitted from.
+  dsforge_here=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=//p')
+  dsforge_here=$(CDPATH= cd -- "$(dirname -- "$dsforge_here")" && pwd)
+fi
+dsforge_python=$(command -v -- "${DSFORGE_PYTHON:-python3}") || dsforge_python=
+if [ -z "$dsforge_python" ] || ! "$dsforge_python" -c 'import dsforge.train.main'; then
+  printf 'dsforge: no Python with dsforge: submit with its environment active, or set DSFORGE_PYTHON\n' >&2
+  exit 3
+fi
+
+
+export DSFORGE_PLAN="$dsforge_here/plan.json"
+export DSFORGE_DS_CONFIG="$dsforge_here/ds_config.json"
+export DSFORGE_ROOT="${DSFORGE_ROOT:-$PWD}"
+if [ -z "${DSFORGE_ATTEMPT_DIR:-}" ]; then
+  # By hand: the next attempt that nobody has taken; making its folder is what takes it.
+  dsforge_attempt=1
+  mkdir -p -- "$PWD/dsforge-run"
+  until mkdir -- "$PWD/dsforge-run/attempt-$dsforge_attempt" 2>/dev/null; do
+    [ -e "$PWD/dsforge-run/attempt-$dsforge_attempt" ] || mkdir -- "$PWD/dsforge-run/attempt-$dsforge_attempt"
+    dsforge_attempt=$((dsforge_attempt + 1))
+  done
+  DSFORGE_ATTEMPT_DIR="$PWD/dsforge-run/attempt-$dsforge_attempt"
+fi
+export DSFORGE_ATTEMPT_DIR
+dsforge_checkpoints=checkpoints/llama3-8b-slurm
+case $dsforge_checkpoints in
+  /*) ;;
+  *) dsforge_checkpoints="$DSFORGE_ROOT/$dsforge_checkpoints" ;;
+esac
+export DSFORGE_CHECKPOINT_DIR="${DSFORGE_CHECKPOINT_DIR:-$dsforge_checkpoints}"
+# No data in the recipe: the built-in corpus, made once and kept in the user's cache.
+if [ -z "${DSFORGE_CORPUS:-}" ]; then
+  DSFORGE_CORPUS=$("$dsforge_python" -m dsforge.cli data prep --builtin --vocab 4096)
+fi
+export DSFORGE_CORPUS
+mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
+
+# Before the time limit Slurm signals this script; it tells the ranks to save and end.
+dsforge_out_of_time=
+trap 'dsforge_out_of_time=yes; scancel --signal=TERM "$SLURM_JOB_ID"' USR1
+# Cancelled: Slurm tells the ranks itself, and this script waits for them.
+trap : TERM
+
+# Ranks meet on the first host, under the address by which Slurm reaches it: a node's name need not resolve.
+read -r dsforge_first < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+dsforge_address=$(scontrol --oneliner show node "$dsforge_first" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
+export MASTER_ADDR="${dsforge_address:-$dsforge_first}"
+# They find RANK, WORLD_SIZE and the rest in Slurm's own variables (dsforge.rank.identity). When one ends, the
+# others have a minute to end too and to write why.
+srun \
+  --nodes=8 \
+  --ntasks=64 \
+  --ntasks-per-node=8 \
+  --cpus-per-task=12 \
+  --distribution=block \
+  --cpu-bind=none \
+  --mpi=none \
+  --kill-on-bad-exit=0 \
+  --wait=60 \
+  --export=-valid,CUDA_HOME,DSFORGE_ATTEMPT_DIR,DSFORGE_CHECKPOINT_DIR,DSFORGE_CORPUS,DSFORGE_DS_CONFIG,DSFORGE_DUMP_PARAMETERS,DSFORGE_LEASE,DSFORGE_PLAN,DSFORGE_PYTHON,DSFORGE_ROOT,DSFORGE_RUN_ID,DSFORGE_SECRETS,HOME,LANG,LD_LIBRARY_PATH,MASTER_ADDR,MASTER_PORT,PATH,PYTHONPATH,TORCH_EXTENSIONS_DIR,USER,XDG_CACHE_HOME \
+  "$dsforge_python" -m dsforge.rank.main dsforge.train.main &
+dsforge_srun=$!
+# A signal ends `wait` early.
+while kill -0 "$dsforge_srun" 2>/dev/null; do
+  wait "$dsforge_srun" || :
+done
+dsforge_code=0
+wait "$dsforge_srun" || dsforge_code=$?
+if [ -n "$dsforge_out_of_time" ] && [ "$dsforge_code" -ne 0 ]; then
+  # The next start goes on from the checkpoint that the ranks have just saved.
+  scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$dsforge_code"

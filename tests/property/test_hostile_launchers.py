@@ -1,0 +1,223 @@
+"""Values of the recipe on their way to ranks on other hosts, through the shells that stand there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dsforge.base.errors import DsforgeError
+from dsforge.plan.resolve import examine, make_plan
+from dsforge.render.bundle import render
+from tests.support.hostile import HOSTILE, names, one_line, recorder
+from tests.support.recipes import loaded
+
+NODES = {"cluster": {"nodes": 2, "gpus_per_node": 4}}
+SLURM = {**NODES, "launch": {"launcher": "slurm"}}
+PDSH = {"cluster": {**NODES["cluster"], "hostfile": "hosts"}}
+HOSTS = "h1 slots=4\nh2 slots=4\n"
+SECRET = "s3cret $(touch PWNED) 'x' \\ %n"
+
+
+def _start(folder: Path, changes: tuple[dict[str, Any], ...], program: str, **environ: str) -> dict[str, str]:
+    """Render into a folder of a hostile name, run launch.sh, return the environment `program` had."""
+    bundle = folder / "bundle $(touch PWNED) 'q' -x"
+    plan = make_plan(loaded(*changes))
+    render(plan, (HOSTS, "hosts") if plan.hostfile else None).write(bundle)
+    (folder / "bin").mkdir()
+    scontrol = folder / "bin" / "scontrol"
+    scontrol.write_text("#!/bin/sh\necho NodeName=node1 NodeAddr=10.0.0.7 Port=1\n")
+    scontrol.chmod(0o755)
+    recorder(folder / "bin" / program, folder / "called.json")
+    python = folder / "bin" / "python"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["bash", str(bundle / "launch.sh")],
+        cwd=folder,
+        env={
+            "PATH": f"{folder}/bin:/usr/bin:/bin",
+            "DSFORGE_CORPUS": "corpus",
+            "DSFORGE_PYTHON": str(python),
+            **environ,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not list(folder.rglob("PWNED"))
+    argv, seen = json.loads((folder / "called.json").read_text())
+    seen["argv"] = "\0".join(argv)
+    return seen
+
+
+def _through_slurm(folder: Path, *changes: dict[str, Any], **environ: str) -> dict[str, str]:
+    """Return what a task of srun is given: the variables that --export names, and no others."""
+    seen = _start(
+        folder,
+        (SLURM, *changes),
+        "srun",
+        SLURM_JOB_ID="1",
+        SLURM_JOB_NODELIST="node[1-2]",
+        AMBIENT="x",
+        **environ,
+    )
+    (exported,) = [
+        word.partition("=")[2] for word in seen["argv"].split("\0") if word.startswith("--export=")
+    ]
+    assert "AMBIENT" not in exported
+    assert seen["MASTER_ADDR"] == "10.0.0.7"
+    return {name: seen[name] for name in exported.split(",") if name in seen}
+
+
+def _through_pdsh(folder: Path, *changes: dict[str, Any], **environ: str) -> dict[str, str]:
+    """Return what a rank is given by deepspeed's own quoting, pdsh's percent signs and a remote shell."""
+    from deepspeed.launcher.runner import EXPORT_ENVS, PDSHRunner, parse_args
+
+    seen = _start(folder, (PDSH, *changes), "deepspeed", NCCL_AMBIENT="$(touch PWNED)", **environ)
+    runner = PDSHRunner(parse_args(["script"]), "")
+    for name, value in seen.items():  # as deepspeed.launcher.runner does, NCCL on machines with GPUs
+        if name.startswith((*EXPORT_ENVS, "NCCL")):
+            runner.add_export(name, value)
+    with Path(seen["DS_ENV_FILE"]).open() as file:
+        for line in file:
+            runner.add_export(*line.split("=", maxsplit=1))
+    exports = "".join(f"export {name}={value}; " for name, value in runner.exports.items())
+    recorder(folder / "rank", folder / "rank.json")
+    command = exports.replace("%%", "%") + str(folder / "rank")
+    subprocess.run(["sh", "-c", command], env={"PATH": "/usr/bin:/bin"}, cwd=folder, check=True)
+    assert not list(folder.rglob("PWNED"))
+    return json.loads((folder / "rank.json").read_text())[1]
+
+
+ROUTES = {"slurm": _through_slurm, "pdsh": _through_pdsh}
+
+
+@pytest.mark.parametrize("launcher", ROUTES)
+@settings(max_examples=15)
+@given(st.text(min_size=1, max_size=20) | one_line, one_line, st.dictionaries(names, one_line, max_size=5))
+def test_names_paths_and_values_arrive_as_written(
+    launcher: str, name: str, checkpoints: str, variables: dict[str, str]
+):
+    assume("\0" not in name and not any("\ud800" <= char <= "\udfff" for char in name))
+    assume(not {"BASH_ENV", "CDPATH", "LC_ALL"} & set(variables))  # read by the shells on the way
+    assume(not checkpoints.startswith("~"))
+    changes = {"name": name, "checkpoint": {"dir": checkpoints}, "launch": {"env": variables}}
+    assume(not examine(loaded(changes)))
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        seen = ROUTES[launcher](folder, changes)
+        assert {key: seen[key] for key in variables} == variables
+        absolute = checkpoints if checkpoints.startswith("/") else f"{folder}/{checkpoints}"
+        assert seen["DSFORGE_CHECKPOINT_DIR"] == absolute
+        assert seen["DSFORGE_PLAN"] == str(folder / "bundle $(touch PWNED) 'q' -x" / "plan.json")
+
+
+@pytest.mark.parametrize("hostile", [*HOSTILE, " a ", "%n%h%%", "a,b", '"', "\t", "!x", "UCX"])
+@pytest.mark.parametrize("launcher", ROUTES)
+def test_each_hostile_text_alone(launcher: str, hostile: str, tmp_path: Path):
+    variables = {"VALUE": hostile, "NCCL_X": hostile, "UCX_X": hostile, "name": hostile, "value": hostile}
+    changes = {"name": f"{hostile}\n#SBATCH --wrap=x", "launch": {"env": variables}}
+    seen = ROUTES[launcher](tmp_path, changes)
+    assert {key: seen[key] for key in variables} == variables
+    assert "NCCL_AMBIENT" not in seen
+
+
+def test_secrets_go_by_name_under_slurm(tmp_path: Path):
+    seen = _through_slurm(tmp_path, {"launch": {"env_from": ["HF_TOKEN"]}}, HF_TOKEN=SECRET)
+    assert seen["HF_TOKEN"] == SECRET
+    written = [path.read_text() for path in tmp_path.rglob("*.*") if path.name != "called.json"]
+    assert not [text for text in written if "s3cret" in text]
+
+
+def test_secrets_go_by_private_files_under_pdsh(tmp_path: Path):
+    """Also those that deepspeed would put on a command line of its own accord."""
+    from dsforge.rank.secrets import take_secrets
+
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    # What the launcher leaves is removed when it ends; a link to each file outlives that.
+    hook = f'cp -p -- "$DSFORGE_SECRETS"-* {kept}/'
+    changes = {"launch": {"env_from": ["MLFLOW_TRACKING_TOKEN", "HF_TOKEN"]}}
+    plan = make_plan(loaded(PDSH, changes))
+    bundle = tmp_path / "bundle"
+    render(plan, (HOSTS, "hosts")).write(bundle)
+    deepspeed = tmp_path / "deepspeed"
+    deepspeed.write_text(f"#!/bin/sh\n{hook}\nenv > {tmp_path}/seen\n")
+    deepspeed.chmod(0o755)
+    environ = {"MLFLOW_TRACKING_TOKEN": SECRET, "HF_TOKEN": "two\nlines", "DSFORGE_DEEPSPEED": str(deepspeed)}
+    paths = {"PATH": os.environ["PATH"], "DSFORGE_CORPUS": "corpus"}
+    words = ["bash", str(bundle / "launch.sh")]
+    subprocess.run(words, cwd=tmp_path, env={**environ, **paths}, check=True)
+    files = sorted(kept.iterdir())
+    assert [(file.name, file.stat().st_mode & 0o777) for file in files] == [
+        ("secrets-0", 0o600),
+        ("secrets-1", 0o600),
+    ]
+    assert take_secrets(files[0], 4) == {
+        name: environ[name] for name in ("MLFLOW_TRACKING_TOKEN", "HF_TOKEN")
+    }
+    assert not list((tmp_path / "dsforge-run").rglob("secrets-*"))
+    seen = (tmp_path / "seen").read_text() + (tmp_path / "dsforge-run/attempt-1/environment").read_text()
+    assert "s3cret" not in seen
+    assert "lines" not in seen
+    assert "DSFORGE_SECRETS" in seen
+
+
+def test_a_secret_that_is_not_set_starts_nothing(tmp_path: Path):
+    for number, launch in enumerate(({"launcher": "slurm"}, {})):
+        changes = NODES if launch else {}
+        plan = make_plan(loaded(changes, {"launch": {**launch, "env_from": ["HF_TOKEN"]}}))
+        render(plan).write(tmp_path / str(number))
+        done = subprocess.run(
+            ["bash", str(tmp_path / str(number) / "launch.sh")],
+            env={"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "1", "DSFORGE_PYTHON": "true"},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 3
+        assert done.stderr == "dsforge: HF_TOKEN is not set, launch.env_from names it\n"
+
+
+@pytest.mark.parametrize("folder", ["a b", "a$b", "a;b", "ö"])
+def test_a_folder_that_deepspeed_cannot_quote_is_refused(folder: str, tmp_path: Path):
+    render(make_plan(loaded(PDSH)), (HOSTS, "hosts")).write(tmp_path / "bundle")
+    (tmp_path / folder).mkdir()
+    done = subprocess.run(
+        ["bash", str(tmp_path / "bundle" / "launch.sh")],
+        env={"PATH": "/usr/bin:/bin", "DSFORGE_DEEPSPEED": "true"},
+        cwd=tmp_path / folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "dsforge: deepspeed cannot start over pdsh from" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((key, value) for key in ("partition", "account", "qos", "constraint") for value in HOSTILE),
+        *(("partition", value) for value in ("a\n#SBATCH --wrap=id", "a b", "-x", "")),
+        *(("extra", [value]) for value in HOSTILE),
+        *(("extra", [value]) for value in ("--a\n", "-N2", "--mem 3", "--comment='x'", "--x=a#b", "--X=1")),
+        *(("extra", [value]) for value in ("--nodes=3", "--export=ALL", "--exp=ALL", "--gpus=1", "--time=1")),
+        ("cpus_per_task", 0),
+        ("notice", "1d"),
+    ],
+)
+def test_nothing_else_fits_a_line_that_slurm_reads(key: str, value: Any):
+    with pytest.raises(DsforgeError) as caught:
+        loaded(SLURM, {"launch": {"slurm": {key: value}}})
+    assert caught.value.code == "DSF010"
