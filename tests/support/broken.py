@@ -155,6 +155,16 @@ BROKEN = (
     _one("DSF141", _MODEL, "qwen3-0.6b", "model", None),
     Broken(
         "DSF141",
+        (
+            (_LLAMA, _LLAMA.replace("llama", "gpt")),
+            (_PARALLEL, "{zero: 1}"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\ntrainer: transformers"),
+        ),
+        "model",
+        None,
+    ),
+    Broken(
+        "DSF141",
         ((_MODEL, "mistral-7b-v0.1"), ("seq_len: 64", "seq_len: 8192")),
         "seq_len",
         "batch.seq_len=4096",
@@ -257,6 +267,7 @@ NOT_HONOURED = {
     "offload.parameters": "nvme",
     "offload.path": "/nvme",
     "train.precision": "fp16",
+    "checkpoint.init": "weights",
     "launch.launcher": "kubernetes",
     "monitor.wandb": "true",
     "monitor.prometheus": "true",

@@ -51,8 +51,8 @@ def test_what_a_step_takes_is_the_blend_whatever_the_layout(sets, make_plan):
         firsts = Counter(
             int(token)
             for replica in range(dp)
-            for inputs, _ in micro_batches(samples, plan, replica, range(5, 7))
-            for token in np.asarray(inputs)[:, 0]
+            for (tokens, _), _ in micro_batches(samples, plan, replica, range(5, 7))
+            for token in np.asarray(tokens)[:, 0]
         )
         taken.append(firsts)
     assert taken[0] == taken[1] == taken[2]
