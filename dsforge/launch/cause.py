@@ -161,10 +161,16 @@ def _launcher_died(who: str, number: int, when: str) -> Cause:
 
 
 def _wrapper_return_code(evidence: Evidence) -> int:
-    """Return what the node's launcher says about the first rank that failed; SIGKILL unless it says more."""
+    """Return what the node's launcher says about the first rank that failed; SIGKILL unless it says more.
+
+    It does not say which rank that was: a code that another rank recorded is the other's.
+    """
+    recorded = {0, *(record.code for record in evidence.exits.values())}
     for line in evidence.launcher_log:
-        if (match := _RETURN_CODE.search(line)) and int(match[1]) != 0 and len(evidence.vanished) == 1:
-            return int(match[1])
+        if (match := _RETURN_CODE.search(line)) and len(evidence.vanished) == 1:
+            code = int(match[1])
+            if code not in recorded:
+                return code
     return -_SIGKILL
 
 

@@ -243,6 +243,13 @@ BROKEN = (
         "time: 5m",
         None,
     ),
+    _one(
+        "DSF156",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {launcher: slurm, slurm: {notice: 1m}}",
+        "notice: 1m",
+        "launch.stop_timeout=60s",
+    ),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {SLURM_X: a}}", "SLURM_X", None),
     Broken(
         "DSF160",

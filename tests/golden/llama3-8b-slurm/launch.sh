@@ -84,12 +84,12 @@ srun \
   --export=CUDA_HOME,DSFORGE_ATTEMPT_DIR,DSFORGE_CHECKPOINT_DIR,DSFORGE_CORPUS,DSFORGE_DS_CONFIG,DSFORGE_DUMP_PARAMETERS,DSFORGE_LEASE,DSFORGE_PLAN,DSFORGE_PYTHON,DSFORGE_ROOT,DSFORGE_RUN_ID,DSFORGE_SECRETS,HOME,LANG,LD_LIBRARY_PATH,MASTER_ADDR,MASTER_PORT,PATH,PYTHONPATH,TORCH_EXTENSIONS_DIR,USER,XDG_CACHE_HOME \
   "$dsforge_python" -m dsforge.rank.main dsforge.train.main &
 dsforge_srun=$!
-# A signal ends `wait` early.
-while kill -0 "$dsforge_srun" 2>/dev/null; do
-  wait "$dsforge_srun" || :
+# A signal ends `wait` early. The last code counts: bash may have lost it when it is asked for again.
+while :; do
+  dsforge_code=0
+  wait "$dsforge_srun" || dsforge_code=$?
+  kill -0 "$dsforge_srun" 2>/dev/null || break
 done
-dsforge_code=0
-wait "$dsforge_srun" || dsforge_code=$?
 if [ -n "$dsforge_out_of_time" ] && [ "$dsforge_code" -ne 0 ]; then
   # The next start goes on from the checkpoint that the ranks have just saved.
   scontrol requeue "$SLURM_JOB_ID"

@@ -105,6 +105,13 @@ def test_the_launcher_knows_how_a_single_vanished_wrapper_ended(evidence, return
     assert (cause.kind, cause.rank, cause.code, cause.signal) == (kind, 1, code, number)
 
 
+def test_a_code_that_another_rank_left_says_nothing_of_the_vanished_one(evidence):
+    log = ["[launch.py] ['python'] exits with return code = 1"]
+    followed = ended(0, "exception", 1, at=110.3, failed_at=110.2)
+    cause = find_cause(with_exits(evidence, followed, vanished={1: 110.0}, launcher_log=log))
+    assert (cause.kind, cause.rank, cause.signal) == (ExitKind.RANK_KILLED, 1, 9)
+
+
 def test_all_orphans_mean_a_killed_node_launcher(evidence):
     orphans = [ended(rank, "parent_died", 143, at=110.0) for rank in range(4)]
     cause = find_cause(with_exits(evidence, *orphans, runner_code=0))

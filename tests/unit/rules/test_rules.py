@@ -61,7 +61,7 @@ TAKEN_BY_TRANSFORMERS = {
         *("type", "lr", "min_lr", "lr_schedule", "warmup_steps", "weight_decay", "betas", "eps", "grad_clip"),
     },
     "data": {"train", "valid", "tokenizer", "workers"},
-    "checkpoint": {"dir", "every_steps", "keep", "resume", "init"},
+    "checkpoint": {"dir", "every_steps", "keep", "resume", "init", "at_end"},
 }
 """Keys that the transformers trainer takes with any value. Of a key that is neither here nor limited in its
 table nobody has asked yet whether it is honoured."""
