@@ -10,7 +10,6 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-
 _NAMES_TRAINER = re.compile(r"^trainer:", re.MULTILINE)
 
 
