@@ -1,4 +1,4 @@
-"""Canonical JSON: the same value gives the same bytes on every machine."""
+"""JSON: canonical when written, the same bytes on every machine; one kind of error when read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ from typing import Any
 def dumps(value: Any) -> str:
     """Return indented JSON with sorted keys and a final newline; NaN raises ValueError."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def loads(text: str | bytes, **hooks: Any) -> Any:
+    """Return what a JSON text says; ValueError for any text that cannot be read, however deeply nested."""
+    try:
+        return json.loads(text, **hooks)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def dump_line(value: Any) -> str:

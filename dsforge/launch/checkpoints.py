@@ -13,8 +13,7 @@ from dsforge.base.exits import ExitCode
 from dsforge.launch.types import LaunchRequest
 from dsforge.plan.types import Plan
 from dsforge.records.checkpoint import MANIFEST_NAME, CheckpointManifest, read_manifest, whole_checkpoints
-from dsforge.train.fits import layout_facts, order_facts
-from dsforge.train.parameters import model_parameters
+from dsforge.train.fits import layout_facts, model_difference, order_facts
 
 
 def check_checkpoints(request: LaunchRequest) -> None:
@@ -54,11 +53,7 @@ def difference_from_plan(manifest: CheckpointManifest, plan: Plan) -> str | None
     for name, value in order_facts(plan).items():
         if name in manifest.data and manifest.data[name] != value:
             return f"{name} was {manifest.data[name]}, the plan says {value}"
-    shapes = {entry.name: tuple(entry.shape) for entry in manifest.parameters}
-    for spec in model_parameters(plan.model):
-        if shapes.get(spec.name) != tuple(spec.shape):
-            return f"{spec.name} was {shapes.get(spec.name, 'not there')}, the plan says {spec.shape}"
-    return None
+    return model_difference(manifest, plan)
 
 
 def _chosen(request: LaunchRequest, folder: Path | None) -> Path | None:

@@ -8,8 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dsforge.base.canonical import loads
+from dsforge.records.typed import build
+
 MANIFEST_NAME = "dsforge-checkpoint.json"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _PREFIX = "step-"
 _DIGEST_BYTES = 16
 
@@ -47,6 +50,8 @@ class CheckpointManifest:
     """What fixes the order of samples: seed, sequence length, corpus and what is in it."""
     files: dict[str, FileEntry]
     parameters: tuple[ParameterEntry, ...]
+    model: dict[str, Any]
+    """What decides the model's function besides its weights: heads, norms, positions."""
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> str:
@@ -86,7 +91,7 @@ def read_manifest(folder: Path) -> CheckpointManifest | NotWhole:
 
 def _parsed(path: Path) -> CheckpointManifest | NotWhole:
     try:
-        data: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        data = loads(path.read_text("utf-8"))
     except OSError as error:
         return NotWhole(path, _unreadable(error))
     except ValueError:
@@ -95,13 +100,10 @@ def _parsed(path: Path) -> CheckpointManifest | NotWhole:
     if version != SCHEMA_VERSION:
         return NotWhole(path, f"has schema version {version}, this build reads {SCHEMA_VERSION}")
     try:
-        data["parameters"] = tuple(
-            ParameterEntry(**{**p, "shape": tuple(p["shape"])}) for p in data["parameters"]
-        )
-        data["files"] = {name: FileEntry(**entry) for name, entry in data["files"].items()}
-        return CheckpointManifest(**data)
-    except (TypeError, KeyError, AttributeError):
-        return NotWhole(path, "lacks a field, or has one that this build does not know")
+        manifest = build(CheckpointManifest, data)
+    except TypeError:
+        return NotWhole(path, "lacks a field, or has one that this build does not know or of another type")
+    return manifest if manifest.files else NotWhole(path, "lists no files")
 
 
 def find_damage(path: Path, entry: FileEntry) -> NotWhole | None:

@@ -30,7 +30,7 @@ def _hints(record: Any) -> dict[str, Any]:
 def _value(value: Any, hint: Any, name: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return None if value is None else _value(value, _not_none(arguments), name)
+        return _one_of(value, arguments, name)
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(_value(item, arguments[0], name) for item in value)
     if origin is dict and isinstance(value, dict):
@@ -43,6 +43,8 @@ def _value(value: Any, hint: Any, name: str) -> Any:
     raise TypeError(f"{name} is {value!r}")
 
 
-def _not_none(arguments: tuple[Any, ...]) -> Any:
-    (hint,) = (one for one in arguments if one is not type(None))
-    return hint
+def _one_of(value: Any, hints: tuple[Any, ...], name: str) -> Any:
+    if type(value) in hints:
+        return value
+    # Of several kinds, all are plain: only one alone may be built.
+    return _value(value, next(hint for hint in hints if hint is not type(None)), name)

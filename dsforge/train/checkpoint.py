@@ -30,7 +30,7 @@ from dsforge.records.checkpoint import (
     whole_checkpoints,
 )
 from dsforge.train.context import RankContext
-from dsforge.train.fits import DataFacts, layout_facts, parameter_entries
+from dsforge.train.fits import DataFacts, layout_facts, model_facts, parameter_entries
 from dsforge.train.quiet import no_chatter
 from dsforge.train.sharing import entries_of
 from dsforge.train.world import from_rank_0
@@ -81,6 +81,7 @@ def manifest_of(
         plan_sha256=sha256_value(plan.to_json_value()),
         files=files,
         parameters=parameter_entries(plan),
+        model=model_facts(plan),
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
@@ -13,6 +15,10 @@ from dsforge.train.blend import whole_weights
 from dsforge.train.parameters import model_parameters
 
 DataFacts = Mapping[str, str | int]
+_FREE = frozenset({"name", "init_std", "padded_vocab", "max_positions", "hf_config"})
+"""Of a plan's model what a trained one no longer asks for, or what its shapes and layout tell."""
+_FREE_OF_CONFIG = frozenset({"initializer_range", "bos_token_id", "eos_token_id"})
+"""The same of a Hugging Face config."""
 
 
 def layout_facts(plan: Plan) -> dict[str, int]:
@@ -22,6 +28,34 @@ def layout_facts(plan: Plan) -> dict[str, int]:
     facts["bf16"] = int(plan.train.precision == "bf16")
     facts |= {f"layers_of_stage_{stage.stage}": stage.layers for stage in layout.stages}
     return facts
+
+
+def model_facts(plan: Plan) -> dict[str, Any]:
+    """Return what must be equal for the same weights to be the same function."""
+    config = plan.model.hf_config or {}
+    return plan.model.model_dump(mode="json", exclude=set(_FREE)) | {
+        f"hf_config.{key}": config[key] for key in sorted(config.keys() - _FREE_OF_CONFIG)
+    }
+
+
+def model_difference(manifest: CheckpointManifest, plan: Plan) -> str | None:
+    """Return how a checkpoint's model differs from the plan's, or None."""
+    planned = model_facts(plan)
+    for fact in (*planned, *sorted(manifest.model.keys() - planned.keys())):
+        was, now = (_shown(facts, fact) for facts in (manifest.model, planned))
+        if was != now:
+            return f"{fact} was {was}, the plan says {now}"
+    saved = {entry.name: entry for entry in manifest.parameters}
+    for entry in parameter_entries(plan):
+        was_entry = saved.get(entry.name)
+        if was_entry != entry:
+            shape = was_entry.shape if was_entry is not None else "not there"
+            return f"{entry.name} was {shape}, the plan says {entry.shape}"
+    return None
+
+
+def _shown(facts: Mapping[str, Any], fact: str) -> str:
+    return json.dumps(facts[fact], sort_keys=True).strip('"') if fact in facts else "not set"
 
 
 def order_facts(plan: Plan) -> dict[str, str | int]:
@@ -84,15 +118,14 @@ def check_fits(manifest: CheckpointManifest, plan: Plan, data: DataFacts, folder
             folder,
         )
     _check_data(manifest, plan, data, folder)
-    saved = {entry.name: entry for entry in manifest.parameters}
-    for entry in parameter_entries(plan):
-        if saved.get(entry.name) != entry:
-            raise _misfit(
-                "DSF333",
-                f"the checkpoint is of another model: {entry.name} differs",
-                "name another checkpoint.dir, or resume with the model it was saved from",
-                folder,
-            )
+    difference = model_difference(manifest, plan)
+    if difference is not None:
+        raise _misfit(
+            "DSF333",
+            f"the checkpoint is of another model: {difference}",
+            "name another checkpoint.dir, or resume with the model it was saved from",
+            folder,
+        )
 
 
 def _check_data(manifest: CheckpointManifest, plan: Plan, data: DataFacts, folder: Path) -> None:

@@ -12,6 +12,7 @@ from dsforge.base.errors import DsforgeError
 from dsforge.launch.checkpoints import check_checkpoints, difference_from_plan
 from dsforge.launch.types import LaunchRequest
 from dsforge.records import checkpoint
+from dsforge.train.fits import model_facts
 from dsforge.train.parameters import model_parameters
 from tests.launch_support.bundles import make_bundle
 from tests.launch_support.plans import make_plan
@@ -31,11 +32,13 @@ def write_manifest(folder: Path, step: int = 2, **changes) -> Path:
     values = {
         "step": step,
         "consumed_samples": step * plan.batch.global_size,
+        "run_id": "",
         "trainer": "forge",
         "layout": layout,
         "plan_sha256": "",
         "data": {"seed": plan.train.seed, "seq_len": plan.batch.seq_len},
-        "files": {},
+        "files": {"state.pt": {"size_bytes": 0, "blake2b": ""}},
+        "model": model_facts(plan),
         "parameters": [
             asdict(
                 checkpoint.ParameterEntry(spec.name, spec.shape, spec.partition_dim, spec.partition_stride)
@@ -43,15 +46,12 @@ def write_manifest(folder: Path, step: int = 2, **changes) -> Path:
             for spec in specs
         ],
         "schema_version": checkpoint.SCHEMA_VERSION,
-        **EXTRA_FIELDS,
         **changes,
     }
     folder.mkdir(parents=True)
+    (folder / "state.pt").touch()
     (folder / checkpoint.MANIFEST_NAME).write_text(json.dumps(values))
     return folder
-
-
-EXTRA_FIELDS = {"run_id": ""} if "run_id" in checkpoint.CheckpointManifest.__dataclass_fields__ else {}
 
 
 def refusal(request: LaunchRequest) -> tuple[str, str]:
@@ -86,6 +86,7 @@ def test_the_newest_whole_checkpoint_is_held_against_the_plan(tmp_path):
         ({"data": {"seed": 7}}, "seed was 7, the plan says 1"),
         ({"data": {"seq_len": 4}}, "seq_len was 4, the plan says 8"),
         ({"consumed_samples": 5}, "5 samples in 2 steps, the plan's global batch is 2"),
+        ({"model": {**model_facts(make_plan()), "heads": 4}}, "heads was 4, the plan says 2"),
         ({"parameters": []}, "was not there, the plan says"),
     ],
 )

@@ -32,6 +32,7 @@ def write(root, step, content=b"weights"):
         data={"seed": 1},
         files={"state/w.pt": FileEntry(len(content), hashlib.blake2b(content, digest_size=16).hexdigest())},
         parameters=(ParameterEntry("head.weight", (61, 16), 0, 1),),
+        model={"heads": 4},
     )
     (folder / MANIFEST_NAME).write_text(manifest.to_json())
     return folder, manifest
@@ -62,9 +63,16 @@ def test_the_digest_is_blake2b_of_the_bytes(tmp_path):
         (lambda f: (f / MANIFEST_NAME).write_text("{"), MANIFEST_NAME, "is not JSON"),
         (lambda f: (f / MANIFEST_NAME).write_bytes(b"\xff"), MANIFEST_NAME, "is not JSON"),
         (lambda f: (f / MANIFEST_NAME).write_text("[]"), MANIFEST_NAME, "has schema version None"),
-        (lambda f: change(f, schema_version=1), MANIFEST_NAME, "has schema version 1, this build reads 2"),
+        (lambda f: change(f, schema_version=1), MANIFEST_NAME, "has schema version 1, this build reads 3"),
         (lambda f: change(f, more=1), MANIFEST_NAME, "lacks a field, or has one"),
         (lambda f: change(f, files=None), MANIFEST_NAME, "lacks a field, or has one"),
+        (lambda f: change(f, step="5"), MANIFEST_NAME, "of another type"),
+        (lambda f: change(f, step=True), MANIFEST_NAME, "of another type"),
+        (lambda f: change(f, data={"seed": None}), MANIFEST_NAME, "of another type"),
+        (lambda f: change(f, data={"seed": 1.5}), MANIFEST_NAME, "of another type"),
+        (lambda f: change(f, parameters=[{"name": "head.weight"}]), MANIFEST_NAME, "lacks a field"),
+        (lambda f: change(f, files={}), MANIFEST_NAME, "lists no files"),
+        (lambda f: (f / MANIFEST_NAME).write_text("[" * 200_000), MANIFEST_NAME, "is not JSON"),
         (lambda f: change(f, step=6), MANIFEST_NAME, "is of step 6"),
     ],
 )

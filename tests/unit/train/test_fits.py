@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from dsforge.base.errors import DsforgeError
-from dsforge.train.fits import check_fits
+from dsforge.train.fits import check_fits, parameter_entries
 from tests.support.checkpoints import facts, manifest
 
 
@@ -21,7 +21,7 @@ def test_an_equal_plan_fits(tmp_path, make_plan):
         ({"batch__global_size": 8}, "DSF332", "12 samples in 3 steps"),
         ({"train__seed": 99}, "DSF332", "seed was 7, the plan says 99"),
         ({"batch__seq_len": 4}, "DSF332", "seq_len was"),
-        ({"model__ffn_hidden": 32}, "DSF333", "linear_fc1"),
+        ({"model__ffn_hidden": 32}, "DSF333", "ffn_hidden was 24, the plan says 32"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path, make_plan, change, code, word):
@@ -29,6 +29,39 @@ def test_what_does_not_fit_is_named(tmp_path, make_plan, change, code, word):
     with pytest.raises(DsforgeError, match=word) as caught:
         check_fits(manifest(make_plan(), 3), plan, facts(plan), tmp_path)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"heads": 2, "kv_heads": 1, "head_dim": 8}, "heads was 4, the plan says 2"),
+        ({"rope_theta": 5e5}, "rope_theta was 10000.0, the plan says 500000.0"),
+        ({"norm_eps": 1e-6}, "norm_eps was 1e-05, the plan says 1e-06"),
+        ({"position": "alibi"}, "position was rope, the plan says alibi"),
+        ({"hf_config": {"hidden_act": "gelu"}}, "hf_config.hidden_act was not set, the plan says gelu"),
+    ],
+)
+def test_weights_of_equal_shapes_under_another_function_do_not_fit(tmp_path, make_plan, changes, told):
+    plan = make_plan(**{f"model__{key}": value for key, value in changes.items()})
+    saved = manifest(make_plan(), 3)
+    assert parameter_entries(plan) == saved.parameters
+    with pytest.raises(DsforgeError, match=f"of another model: {told}$") as caught:
+        check_fits(saved, plan, facts(plan), tmp_path)
+    assert caught.value.code == "DSF333"
+
+
+def test_what_training_may_change_or_does_not_use_fits(tmp_path, make_plan):
+    config = {"rms_norm_eps": 1e-5, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
+    saved = manifest(make_plan(model__hf_config={**config, "initializer_range": 0.1}), 3)
+    plan = make_plan(
+        model__hf_config={**config, "eos_token_id": 2},
+        model__name="renamed",
+        model__init_std=0.5,
+        train__recompute="full",
+        train__dropout=0.1,
+        optimizer__lr=0.5,
+    )
+    check_fits(saved, plan, facts(plan), tmp_path)
 
 
 def test_a_checkpoint_of_another_trainer_does_not_fit(tmp_path, make_plan):
