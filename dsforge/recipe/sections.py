@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from dsforge.base.limits import MOST_HEADS, MOST_HIDDEN, MOST_LAYERS, MOST_VOCAB
 from dsforge.recipe.quantities import (
     Count,
     Degree,
@@ -45,9 +46,11 @@ class ShapeSection(Section):
         "llama: RoPE, RMSNorm, SwiGLU, no biases; "
         "qwen2: llama with biases of queries, keys and values; qwen3: llama with norms on queries and keys."
     )
-    layers: Annotated[PositiveCount, Field(le=10_000)] = Field(description="Transformer layers.")
-    hidden: Annotated[PositiveCount, Field(le=10**7)] = Field(description="Width of the residual stream.")
-    heads: Annotated[PositiveCount, Field(le=10**6)] = Field(description="Attention (query) heads.")
+    layers: Annotated[PositiveCount, Field(le=MOST_LAYERS)] = Field(description="Transformer layers.")
+    hidden: Annotated[PositiveCount, Field(le=MOST_HIDDEN)] = Field(
+        description="Width of the residual stream."
+    )
+    heads: Annotated[PositiveCount, Field(le=MOST_HEADS)] = Field(description="Attention (query) heads.")
     kv_heads: PositiveCount | None = Field(
         default=None, description="Key-value heads (grouped-query attention); default: heads."
     )
@@ -57,7 +60,9 @@ class ShapeSection(Section):
         description="Width of the feed-forward layer; default: 4 x hidden for gpt, "
         "8/3 x hidden rounded up to a multiple of 256 for llama.",
     )
-    vocab: Annotated[PositiveCount, Field(le=10**9)] = Field(description="Vocabulary size, before padding.")
+    vocab: Annotated[PositiveCount, Field(le=MOST_VOCAB)] = Field(
+        description="Vocabulary size, before padding."
+    )
     tied: Flag | None = Field(
         default=None,
         description="Head shares the embedding's weight; default: true for gpt, false for llama.",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from dsforge.base.errors import DsforgeError
+from dsforge.base.limits import MOST_HEADS, MOST_HIDDEN, MOST_LAYERS, MOST_VOCAB
 
 Row = dict[str, Any]
 """A model in the catalogue's own words, as in `data/models.yaml`."""
@@ -23,7 +25,14 @@ _ACTIVATIONS = {
 """Words of transformers' `ACT2FN`; the tanh approximations differ from one another by rounding only."""
 _GATED = {"silu": "swiglu", "swish": "swiglu", "gelu_pytorch_tanh": "geglu", "gelu_new": "geglu"}
 _LARGEST = 10**9
-"""Beyond any layer count, width or vocabulary."""
+_HEADS = ("num_attention_heads", "num_key_value_heads", "n_head", "n_head_kv", "num_kv_heads")
+_LIMITS = {
+    **dict.fromkeys(("num_hidden_layers", "n_layer"), MOST_LAYERS),
+    **dict.fromkeys(_HEADS, MOST_HEADS),
+    **dict.fromkeys(("hidden_size", "n_embd", "n_embed"), MOST_HIDDEN),
+    "vocab_size": MOST_VOCAB,
+}
+"""What a count may be at most by its key, where that is not `_LARGEST`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +62,9 @@ class Config:
             if default is None:
                 self.fail(key, "is missing", f"add `{key}`")
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST:
-            self.fail(key, f"is not a whole number of at least {least}")
+        most = _LIMITS.get(key, _LARGEST)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            self.fail(key, f"is not a whole number from {least} to {most}")
         return value
 
     def number(self, key: str, default: float) -> float:
@@ -62,7 +72,11 @@ class Config:
         value = self.values.get(key)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 < value <= sys.float_info.max
+        ):
             self.fail(key, "is not a positive number")
         return float(value)
 

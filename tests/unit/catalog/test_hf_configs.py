@@ -161,3 +161,29 @@ def test_a_single_key_value_head_only_in_the_older_falcon():
     assert model_row(FALCON_7B, "c")["kv_heads"] == 1
     newer = {**FALCON_7B, "new_decoder_architecture": True, "num_kv_heads": 71}
     assert (model_row(newer, "c")["kv_heads"], model_row(newer, "c")["layer_norms"]) == (71, 2)
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "value", "most"),
+    [
+        (LLAMA, "num_hidden_layers", 10_001, 10_000),
+        (LLAMA, "num_hidden_layers", 10**9, 10_000),
+        (LLAMA, "num_attention_heads", 10**6 + 1, 10**6),
+        (LLAMA, "num_key_value_heads", 10**6 + 1, 10**6),
+        (LLAMA, "hidden_size", 10**7 + 1, 10**7),
+        (LLAMA, "vocab_size", 10**9 + 1, 10**9),
+        (DEEPSEEK, "num_hidden_layers", 10**9, 10_000),
+        (FALCON_7B, "num_hidden_layers", 10**9, 10_000),
+        (FALCON_7B, "n_layer", 10**9, 10_000),
+    ],
+)
+def test_a_model_larger_than_a_recipe_may_write_out_is_refused_by_its_key(config, key, value, most):
+    with pytest.raises(DsforgeError, match=f"`{key}: {value}` .* from 1 to {most}$") as caught:
+        model_row({**config, key: value}, "config.json")
+    assert caught.value.code == "DSF034"
+
+
+def test_a_number_beyond_a_float_is_refused():
+    with pytest.raises(DsforgeError, match="`rope_theta: 1000") as caught:
+        model_row({**LLAMA, "rope_theta": 10**400}, "config.json")
+    assert caught.value.code == "DSF034"
