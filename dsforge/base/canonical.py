@@ -5,7 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
+
+_DEEPEST = 100
+"""Lists and mappings around a value: more than any file holds, less than Python's own recursion takes."""
 
 
 def dumps(value: Any) -> str:
@@ -14,11 +18,23 @@ def dumps(value: Any) -> str:
 
 
 def loads(text: str | bytes, **hooks: Any) -> Any:
-    """Return what a JSON text says; ValueError for any text that cannot be read, however deeply nested."""
+    """Return what a JSON text says; ValueError for one that cannot be read, or is nested too deeply."""
     try:
-        return json.loads(text, **hooks)
+        value = json.loads(text, **hooks)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, dict | list)]
+        if not level:
+            return value
+    raise ValueError("nested too deeply")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def dump_line(value: Any) -> str:

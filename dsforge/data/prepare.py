@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dsforge.base.caches import cache_root
+from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.data.corpus import corpus_key, split, standard_library_files
@@ -170,11 +170,11 @@ def _json_documents(path: Path, key: str) -> Iterator[str]:
 
 def _json_text(raw: bytes, key: str, place: Place) -> str:
     try:
-        record = json.loads(raw.decode("utf-8-sig"))
+        record = loads(raw.decode("utf-8-sig"))
         text = record.get(key) if isinstance(record, dict) else None
         if isinstance(text, str):
             text.encode()  # an escaped half of a surrogate pair is legal JSON and no text
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         hint = "one JSON object a line, in UTF-8"
         raise DsforgeError("DSF054", f"not JSON: {error}", place, hint) from None
     if not isinstance(text, str):

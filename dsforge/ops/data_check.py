@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.base.files import read_bounded
@@ -44,9 +44,9 @@ def _check_pair(prefix: Path, written: str, place: Place) -> None:
 
 def _check_tokenizer(plan: Plan, loaded: LoadedRecipe, path: Path) -> None:
     try:
-        tokenizer = json.loads(read_bounded(path, _LARGEST_TOKENIZER))
+        tokenizer = loads(read_bounded(path, _LARGEST_TOKENIZER))
         largest = max(_ids(tokenizer))
-    except (OSError, ArithmeticError, RecursionError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ArithmeticError, ValueError, TypeError, KeyError) as error:
         raise DsforgeError(
             "DSF046",
             f"{path} is not a tokenizer.json with a vocabulary: {error}",

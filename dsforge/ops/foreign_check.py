@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.base.resources import package_parent
@@ -137,7 +138,7 @@ def _ask(arguments: tuple[str, ...], stdin: str, environ: Mapping[str, str]) -> 
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no message"]
         raise _silent(lines[-1][:300])
-    answer: dict[str, Any] = json.loads(done.stdout)
+    answer: dict[str, Any] = loads(done.stdout)
     return answer
 
 

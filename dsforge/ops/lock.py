@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dsforge.base.canonical import dumps, sha256_text, sha256_value
+from dsforge.base.canonical import dumps, loads, sha256_text, sha256_value
 from dsforge.base.errors import DsforgeError, Finding, Place, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.launch import facts
@@ -89,7 +89,7 @@ def read_lock(path: Path) -> Lock:
     place = Place(file=str(path))
     hint = "`dsforge lock RECIPE` writes it"
     try:
-        data = json.loads(path.read_text("utf-8"))
+        data = loads(path.read_text("utf-8"))
         if data["schema_version"] == SCHEMA_VERSION:
             lock = Lock(**{**data, "changes": tuple(data["changes"])})
             whole = (lock.recipe_sha256, lock.plan_sha256) == tuple(

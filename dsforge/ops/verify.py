@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -11,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dsforge.base.canonical import dumps
+from dsforge.base.canonical import dumps, loads
 from dsforge.base.errors import DsforgeError
 from dsforge.launch.types import OnEvent, RunOutcome
 from dsforge.ops.shrink import Change, shrink
@@ -169,7 +168,7 @@ def _run_reference(plan: Plan, work: Path, options: StartOptions) -> Reference:
     }
     words = [sys.executable, "-m", "dsforge.train.reference"]
     _run([*words, "--plan", str(work / "plan.json"), "--out", str(work)], environ, "the reference failed")
-    result = json.loads((work / "losses.json").read_text("utf-8"))
+    result = loads((work / "losses.json").read_text("utf-8"))
     return Reference(
         tuple(result["losses"]),
         tuple(result["grad_norms"]),
@@ -183,7 +182,7 @@ def _parameter_difference(dump: Path, work: Path) -> float:
     words = [sys.executable, "-m", "dsforge.train.compare", "--dumped", str(dump)]
     words += ["--reference", str(work / "params.safetensors"), "--out", str(out)]
     _run(words, None, "parameters could not be compared")
-    return float(json.loads(out.read_text("utf-8"))["max_abs_param_diff"])
+    return float(loads(out.read_text("utf-8"))["max_abs_param_diff"])
 
 
 def _run(words: list[str], environ: Mapping[str, str] | None, what: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from dsforge.base.canonical import loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def stop_timeout_seconds(plan_path: Path) -> float:
 
 def _section(plan_path: Path, name: str, *keys: str) -> dict[str, Any]:
     try:
-        section = json.loads(plan_path.read_text("utf-8"))[name]
+        section = loads(plan_path.read_text("utf-8"))[name]
         return {key: section[key] for key in keys}
     except (KeyError, TypeError) as error:
         raise ValueError(f"{plan_path} is not a plan: {error} is missing") from error

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
 
 _MAX_BYTES = 1 << 20
@@ -25,10 +25,10 @@ def read_model_config(path: Path, place: Place) -> Mapping[str, Any]:
             raw = stream.read(_MAX_BYTES + 1)
         if len(raw) > _MAX_BYTES:
             raise DsforgeError("DSF032", f"{path} is larger than 1 MiB", place, hint)
-        values = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_distinct)
+        values = loads(raw.decode("utf-8-sig"), object_pairs_hook=_distinct)
     except OSError as error:
         raise DsforgeError("DSF032", f"{path} cannot be read: {error.strerror}", place, hint) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DsforgeError("DSF032", f"{path} is not valid JSON: {error}", place, hint) from None
     if not isinstance(values, dict):
         raise DsforgeError("DSF032", f"{path} is not a JSON object", place, hint)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dsforge.base.canonical import dumps
+from dsforge.base.canonical import dumps, loads
 from dsforge.records.typed import build
 
 SCHEMA_VERSION = 1
@@ -47,6 +46,6 @@ class RunManifest:
 def read_run_manifest(path: Path) -> RunManifest | None:
     """Return a run's manifest, or None when the file is missing or not one of ours."""
     try:
-        return build(RunManifest, json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError):
+        return build(RunManifest, loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
         return None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dsforge.base.canonical import dumps
+from dsforge.base.canonical import dumps, loads
 from dsforge.base.files import write_atomically
 from dsforge.base.processes import ProcessId
 from dsforge.records.typed import build
@@ -72,8 +71,8 @@ def write_state(path: Path, state: RunState) -> None:
 def read_state(path: Path) -> RunState | None:
     """Return a run's state, or None when the file is missing, not one of ours, or says what cannot be."""
     try:
-        state = build(RunState, json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError):
+        state = build(RunState, loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
         return None
     return state if _possible(state) else None
 

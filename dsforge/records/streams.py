@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
+from dsforge.base.canonical import loads
 from dsforge.records.typed import build
 
 SCHEMA_VERSION = 1
@@ -165,7 +165,7 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any
                 return
             offset += len(raw)
             try:
-                parsed = json.loads(raw)
+                parsed = loads(raw)
             except ValueError:
                 continue  # a line torn by a crash: the stream goes on after it
             if isinstance(parsed, dict):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from dsforge.base.canonical import loads
 from dsforge.records.run_dir import AttemptDir, RunDir
 from dsforge.records.run_manifest import RunManifest, read_run_manifest
 from dsforge.records.run_state import RunState
@@ -94,9 +94,9 @@ def show_run(run_dir: RunDir) -> RunDetails:
 
 def _layout(plan: Path) -> dict[str, int] | None:
     try:
-        layout = json.loads(plan.read_text("utf-8"))["layout"]
+        layout = loads(plan.read_text("utf-8"))["layout"]
         return {name: int(layout[name]) for name in _DEGREES}
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 

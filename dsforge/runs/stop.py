@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import socket
@@ -12,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsforge.base import lease, processes
+from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.processes import ProcessId
@@ -82,7 +82,7 @@ def stop_run(run_dir: RunDir, *, at_once: bool = False) -> StopResult:
 def _stop_timeout_seconds(run_dir: RunDir) -> float:
     """Return how long the ranks of a run may take for a checkpoint; 0 where its plan cannot be read."""
     try:
-        plan = json.loads((run_dir.bundle / "plan.json").read_text("utf-8"))
+        plan = loads((run_dir.bundle / "plan.json").read_text("utf-8"))
         return float(plan["launch"]["stop_timeout_seconds"]) or math.inf
     except (OSError, ValueError, TypeError, KeyError):
         return 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Plan
@@ -61,7 +61,7 @@ def _required_int(variables: Mapping[str, str], name: str) -> int:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
+        return loads(path.read_text("utf-8"))
     except OSError as error:
         raise DsforgeError(
             "DSF302",

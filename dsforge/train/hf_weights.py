@@ -7,7 +7,6 @@ pieces are sent to their ranks; else every rank fills its own.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.layout.hf_config import config_faults
@@ -50,7 +50,7 @@ def load(model: nn.Module, plan: Plan, folder: Path, rank: int) -> None:
     tensors are missing, left over or of another shape; nothing is filled then.
     """
     assert plan.model.hf_config is not None, "the planner writes it for this trainer"
-    config = _read(lambda: json.loads((folder / "config.json").read_text("utf-8")), folder / "config.json")
+    config = _read(lambda: loads((folder / "config.json").read_text("utf-8")), folder / "config.json")
     if faults := config_faults(config, plan.model.hf_config, "config.json"):
         raise _misfit(folder, faults)
     parameters = dict(model.named_parameters())
@@ -86,7 +86,7 @@ def _tensors(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
         where |= dict.fromkeys(stream.keys(), stream)
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        listed = _read(lambda: set(json.loads(index.read_text("utf-8"))["weight_map"]), index)
+        listed = _read(lambda: set(loads(index.read_text("utf-8"))["weight_map"]), index)
         if absent := sorted(listed - where.keys()):
             raise _misfit(folder, [f"{name} is listed but in no file" for name in absent])
     return where
