@@ -7,8 +7,11 @@ and renames the folder. What dies half-way keeps the temporary name and is swept
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import socket
+import struct
+import zipfile
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -26,11 +29,12 @@ from dsforge.records.checkpoint import (
     MANIFEST_NAME,
     CheckpointManifest,
     FileEntry,
+    NotWhole,
     step_folder_name,
     whole_checkpoints,
 )
 from dsforge.train.context import RankContext
-from dsforge.train.fits import DataFacts, layout_facts, model_facts, parameter_entries
+from dsforge.train.fits import DataFacts, layout_facts, model_facts, not_whole, parameter_entries
 from dsforge.train.quiet import no_chatter
 from dsforge.train.sharing import entries_of
 from dsforge.train.world import from_rank_0
@@ -38,6 +42,11 @@ from dsforge.train.world import from_rank_0
 TAG = "state"
 _TEMPORARY = ".tmp-"
 _BY_HAND = "by-hand"
+_UNLOADABLE = (
+    *(ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, OSError, RuntimeError),
+    *(TypeError, ValueError, pickle.UnpicklingError, struct.error, zipfile.BadZipFile),
+)
+"""What unpickling raises for other bytes than it wrote."""
 _RECIPE_OPTIONS = ("lr", "betas", "eps", "weight_decay")
 
 
@@ -179,8 +188,24 @@ def make_loadable_without_code() -> None:
     ZeroStageEnum.__reduce_ex__ = _reduce_by_value
 
 
+def load_file(folder: Path, path: str, map_location: Any = None) -> Any:
+    """Return what a file of a checkpoint holds, running no code in it; DsforgeError when it cannot be loaded.
+
+    PyTorch's own words are kept back: they advise to run whatever stands in the file.
+    """
+    try:
+        return torch.load(path, map_location=map_location, weights_only=True)
+    except torch.OutOfMemoryError:
+        raise
+    except _UNLOADABLE as error:
+        reason = f"does not hold tensors and plain values as they were written ({type(error).__name__})"
+        raise not_whole(folder, NotWhole(Path(path), reason)) from None
+
+
 def restore(engine: Any, folder: Path) -> None:
     """Load the engine's files of a whole checkpoint, no code in them; every rank must call it.
+
+    DsforgeError DSF334 names a file that cannot be loaded.
 
     The optimizer's options stay those that the engine was built with: the plan's, not the checkpoint's.
     """
@@ -191,10 +216,11 @@ def restore(engine: Any, folder: Path) -> None:
     optimizer = engine.deepspeed.optimizer
     planned = [{key: group[key] for key in _RECIPE_OPTIONS} for group in optimizer.param_groups]
     # The engine itself would unpickle whatever stands in the files.
-    engine.deepspeed.checkpoint_engine.load = partial(torch.load, weights_only=True)
+    engine.deepspeed.checkpoint_engine.load = partial(load_file, folder)
     with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]), no_chatter():
         loaded, _ = engine.deepspeed.load_checkpoint(str(folder), tag=TAG)
-    assert loaded is not None, f"deepspeed found nothing in {folder}"
+    if loaded is None:
+        raise not_whole(folder, NotWhole(folder / TAG, "lacks files of the engine"))
     for group, options in zip(optimizer.param_groups, planned, strict=True):
         group.update(options)
     if hasattr(optimizer, "clip_grad"):

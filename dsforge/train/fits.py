@@ -10,7 +10,7 @@ from typing import Any
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Plan
-from dsforge.records.checkpoint import CheckpointManifest, ParameterEntry
+from dsforge.records.checkpoint import CheckpointManifest, NotWhole, ParameterEntry
 from dsforge.train.blend import whole_weights
 from dsforge.train.parameters import model_parameters
 
@@ -148,6 +148,18 @@ def _check_data(manifest: CheckpointManifest, plan: Plan, data: DataFacts, folde
             "put back the data it was trained on, or start anew with another checkpoint.dir",
             folder,
         )
+
+
+def not_whole(folder: Path, fault: NotWhole) -> DsforgeError:
+    """Return the error for a checkpoint that cannot be gone on from."""
+    return DsforgeError(
+        "DSF334",
+        f"the checkpoint {folder.name} is not whole: {fault.file.name} {fault.reason}",
+        Place(file=str(fault.file)),
+        f"move {folder.name} away, or go on from an older one in a new folder: "
+        "checkpoint.resume=PATH checkpoint.dir=NEW",
+        ExitCode.BEFORE_FIRST_STEP,
+    )
 
 
 def _misfit(code: str, message: str, hint: str, folder: Path) -> DsforgeError:

@@ -25,7 +25,7 @@ from dsforge.records.checkpoint import (
 )
 from dsforge.train.checkpoint import sweep
 from dsforge.train.context import RankContext
-from dsforge.train.fits import DataFacts, check_fits
+from dsforge.train.fits import DataFacts, check_fits, not_whole
 from dsforge.train.sharing import share_of
 from dsforge.train.world import from_rank_0
 
@@ -138,7 +138,7 @@ def _named(context: RankContext, folders: list[tuple[int, Path]]) -> Choice | No
 def _whole(folder: Path) -> Choice:
     manifest = read_manifest(folder)
     if isinstance(manifest, NotWhole):
-        raise _refused(folder, manifest)
+        raise not_whole(folder, manifest)
     return folder, manifest
 
 
@@ -150,18 +150,7 @@ def _check_files(folder: Path, files: dict[str, FileEntry], context: RankContext
     dist.all_gather_object(gathered, faults)
     found = sorted((fault for some in gathered for fault in some), key=lambda fault: str(fault.file))
     if found:
-        raise _refused(folder, found[0])
-
-
-def _refused(folder: Path, fault: NotWhole) -> DsforgeError:
-    return DsforgeError(
-        "DSF334",
-        f"the checkpoint {folder.name} is not whole: {fault.file.name} {fault.reason}",
-        Place(file=str(fault.file)),
-        f"move {folder.name} away, or go on from an older one in a new folder: "
-        "checkpoint.resume=PATH checkpoint.dir=NEW",
-        ExitCode.BEFORE_FIRST_STEP,
-    )
+        raise not_whole(folder, found[0])
 
 
 def _unusable(folder: Path, error: OSError) -> DsforgeError:

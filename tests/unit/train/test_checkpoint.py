@@ -1,5 +1,6 @@
 import pickle
 import pickletools
+import traceback
 
 import pytest
 import torch
@@ -61,3 +62,39 @@ def test_the_engines_enum_is_pickled_without_a_call(tmp_path):
     torch.save({"stage": ZeroStageEnum.weights}, tmp_path / "file.pt")
     with torch.serialization.safe_globals([ZeroStageEnum]):
         assert torch.load(tmp_path / "file.pt", weights_only=True) == {"stage": ZeroStageEnum.weights}
+
+
+class _Call:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+@pytest.mark.parametrize("content", ["empty", "text", "half", "code", "zip"])
+def test_a_file_that_cannot_be_loaded_is_named_and_no_advice_to_run_it_is_shown(tmp_path, content):
+    path, ran = tmp_path / "step-00000002" / "mp_rank_00_model_states.pt", tmp_path / "ran"
+    path.parent.mkdir()
+    torch.save({"code": _Call(str(ran))} if content == "code" else {"module": torch.ones(99)}, path)
+    whole = path.read_bytes()
+    others = {
+        "empty": b"",
+        "text": b"hello\n",
+        "half": whole[: len(whole) // 2],
+        "code": whole,
+        "zip": b"PK\3\4",
+    }
+    path.write_bytes(others[content])
+    with pytest.raises(DsforgeError) as caught:
+        checkpoint.load_file(path.parent, str(path))
+    shown = "".join(traceback.format_exception(caught.value))
+    assert (caught.value.code, caught.value.place.file) == ("DSF334", str(path))
+    assert "weights_only" not in shown.replace("weights_only=True)", "")
+    assert "step-00000002 is not whole: mp_rank_00_model_states.pt" in caught.value.message
+    assert not ran.exists()
+
+
+def test_a_whole_file_is_loaded(tmp_path):
+    torch.save({"module": torch.ones(3)}, tmp_path / "file.pt")
+    assert checkpoint.load_file(tmp_path, str(tmp_path / "file.pt"))["module"].tolist() == [1, 1, 1]
