@@ -19,9 +19,11 @@ from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Launch
 from dsforge.train.world import control_group
 
+_REQUESTS = (signal.SIGTERM, signal.SIGINT)
+
 
 class StopListener:
-    """Hears SIGTERM, even where the main thread waits inside a collective.
+    """Hears SIGTERM and SIGINT, even where the main thread waits inside a collective.
 
     It ends the process with 143 at once until `defer`; from then on it only remembers.
     """
@@ -38,7 +40,8 @@ class StopListener:
         reader, writer = socket.socketpair()
         writer.setblocking(False)
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, lambda *_: None)
+        for number in _REQUESTS:
+            signal.signal(number, lambda *_: None)
         self._ends = (reader, writer)
         threading.Thread(target=self._wait, args=(reader,), name="dsforge-stop", daemon=True).start()
 
@@ -49,7 +52,7 @@ class StopListener:
 
     def _wait(self, reader: socket.socket) -> None:
         while numbers := reader.recv(64):
-            if signal.SIGTERM in numbers:
+            if any(number in numbers for number in _REQUESTS):
                 with self._lock:
                     self.heard = True
                     if not self._deferred:

@@ -35,10 +35,11 @@ def listener(then: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(("then", "code", "said"), [("", 143, ""), ("LISTENER.defer()", 0, "heard\n")])
-def test_a_request_ends_the_process_until_there_is_something_to_save(then, code, said):
+def test_a_request_ends_the_process_until_there_is_something_to_save(then, code, said, request_):
     process = listener(then)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(request_)
     out, _ = process.communicate(timeout=60)
     assert (process.returncode, out) == (code, said)
 
