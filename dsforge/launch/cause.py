@@ -17,7 +17,7 @@ _SIGKILL = 9
 _NOTICE_SECONDS = 1.0
 """A killed process is noticed up to this much later than it died; what it broke is recorded at once."""
 _MESSAGE_LINES = 5
-_RETURN_CODE = re.compile(r"exits with return code = (-?\d+)")
+_RETURN_CODE = re.compile(r"exits with return code = (-?[0-9]{1,9})\b")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import socket
 import sys
@@ -20,6 +21,7 @@ _PORT_LIMITS = (20_000, 32_000)
 """Below the kernel's own range for outgoing connections, which begins at 32768."""
 _PORT_TRIES = 200
 _LAST_PORT = 65_535
+_NUMBER = re.compile("[0-9]{1,5}")
 
 
 def find_deepspeed() -> Path:
@@ -65,7 +67,7 @@ def rendezvous_port(environ: Mapping[str, str]) -> tuple[int, str | None]:
     wanted = environ.get("MASTER_PORT")
     if not wanted:
         return free_port(), None
-    is_port = wanted.isascii() and wanted.isdecimal() and 0 < int(wanted) <= _LAST_PORT
+    is_port = _NUMBER.fullmatch(wanted) is not None and 0 < int(wanted) <= _LAST_PORT
     if is_port and _is_free(int(wanted)):
         return int(wanted), None
     port = free_port()

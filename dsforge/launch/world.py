@@ -14,6 +14,7 @@ from dsforge.render.hosts import check_hosts, parse_hostfile
 
 _NVIDIA_SMI_SECONDS = 60.0
 _HOSTFILE = "bundle/hostfile"
+_MOST_DIGITS = 9
 
 
 def planned_hosts(plan: Plan, hostfile: str) -> tuple[str, ...]:
@@ -64,10 +65,14 @@ def visible_gpus(environ: Mapping[str, str]) -> int:
     count = 0
     for device in (part.strip() for part in chosen.split(",")):
         # CUDA stops at the first id that names no device.
-        if not device or device.startswith("-") or (device.isdecimal() and int(device) >= installed):
+        if not device or device.startswith("-") or _is_beyond(device, installed):
             break
         count += 1
     return min(count, installed)
+
+
+def _is_beyond(device: str, installed: int) -> bool:
+    return device.isdecimal() and (len(device) > _MOST_DIGITS or int(device) >= installed)
 
 
 def _installed_gpus(environ: Mapping[str, str]) -> int:

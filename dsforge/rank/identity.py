@@ -41,12 +41,15 @@ def _slurm(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+_NUMBER = re.compile("[0-9]{1,18}")
+
+
 def _number(environ: Mapping[str, str], *names: str) -> int:
     name = next((name for name in names if name in environ), names[0])
     text = environ.get(name)
     if text is None:
         raise ValueError(f"Slurm did not set {name}")
-    if not (text.isascii() and text.isdecimal()):
+    if not _NUMBER.fullmatch(text):
         raise ValueError(f"Slurm set {name} to {text!r}, which is not a number")
     return int(text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +31,14 @@ def read_world(environ: Mapping[str, str]) -> RankWorld:
     )
 
 
+_NUMBER = re.compile("[0-9]{1,9}")
+
+
 def _count(environ: Mapping[str, str], name: str) -> int:
     text = environ.get(name)
     if text is None:
         raise ValueError(f"the launcher did not set {name}")
-    if not text.isdecimal():
+    if not _NUMBER.fullmatch(text):
         raise ValueError(f"the launcher set {name} to {text!r}, which is not a rank or a count")
     return int(text)
 

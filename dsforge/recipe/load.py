@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,9 +47,12 @@ class LoadedRecipe:
         return self.document.origin(_key_path(dotted))
 
 
+_INDEX = re.compile("[0-9]{1,9}")
+
+
 def _key_path(dotted: str | None) -> KeyPath:
     parts = dotted.split(".") if dotted else ()
-    return tuple(int(part) if part.isdecimal() else part for part in parts)
+    return tuple(int(part) if _INDEX.fullmatch(part) else part for part in parts)
 
 
 def load_recipe(

@@ -11,7 +11,8 @@ from dsforge.plan.types import Layout
 Hosts = dict[str, int]
 """Slots by host, in the order of the nodes."""
 
-_LINE = re.compile(r"(\S+)\s+slots=([0-9]+)")
+_LINE = re.compile(r"(\S+)\s+slots=([0-9]{1,9})")
+_MOST_SHOWN = 100
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?")
 
 
@@ -28,7 +29,9 @@ def parse_hostfile(text: str, file: str) -> Hosts:
         place = Place(file, number, 1)
         match = _LINE.fullmatch(line)
         if not match:
-            raise _fault(f"`{line}` is not `HOST slots=N`", place, "for example `node1 slots=8`")
+            raise _fault(
+                f"`{line[:_MOST_SHOWN]}` is not `HOST slots=N`", place, "for example `node1 slots=8`"
+            )
         host, slots = match[1], int(match[2])
         if not _HOST.fullmatch(host):
             raise _fault(

@@ -14,7 +14,7 @@ from dsforge.records.run_dir import AttemptDir, RunDir
 from dsforge.runs.details import read_exits, read_reports
 from dsforge.runs.registry import state_or_fail
 
-_MARK = re.compile(r"\[rank (\d+)\] ")
+_MARK = re.compile(r"\[rank ([0-9]{1,9})\] ")
 _TRACEBACK = "Traceback (most recent call last)"
 _ERROR_LINES = 40
 

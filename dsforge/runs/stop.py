@@ -84,7 +84,7 @@ def _stop_timeout_seconds(run_dir: RunDir) -> float:
     try:
         plan = loads((run_dir.bundle / "plan.json").read_text("utf-8"))
         return float(plan["launch"]["stop_timeout_seconds"]) or math.inf
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return 0.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from dsforge.records import environment
 from dsforge.records.run_dir import AttemptDir
 from dsforge.train.agreement import check_agrees
 from dsforge.train.samples import Sources, find_sources
+
+_NUMBER = re.compile("[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ def _required(variables: Mapping[str, str], name: str) -> str:
 
 def _required_int(variables: Mapping[str, str], name: str) -> int:
     text = _required(variables, name)
-    if not text.isdecimal():
+    if not _NUMBER.fullmatch(text):
         raise DsforgeError("DSF301", f"{name}={text!r} is not a whole number", exit_code=ExitCode.ENVIRONMENT)
     return int(text)
 

@@ -33,6 +33,7 @@ def test_hosts_in_order_without_comments():
         ("node1 slots=-1\n", 1, "`node1 slots=-1` is not `HOST slots=N`"),
         ("node1\n", 1, "`node1` is not `HOST slots=N`"),
         ("node1 slots=4 max=8\n", 1, "`node1 slots=4 max=8` is not `HOST slots=N`"),
+        (f"node1 slots={'9' * 5000}\n", 1, f"`node1 slots={'9' * 88}` is not `HOST slots=N`"),
         ("node1 slots=0\n", 1, "host `node1` has no slots"),
         ("node1 slots=1\n\nnode1 slots=1\n", 3, "host `node1` stands twice"),
         ("# nobody\n", None, "names no host"),
