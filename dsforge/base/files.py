@@ -19,15 +19,25 @@ def fsync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def read_bounded(path: Path, most_bytes: int) -> str:
-    """Return the text of a regular file; OSError for a pipe, a device or a larger file.
+def check_regular(path: Path) -> None:
+    """Raise OSError for what is no regular file, or not there.
 
-    A pipe without a writer would wait for ever, a device may never end. UnicodeDecodeError if not UTF-8.
+    A pipe without a writer would wait for ever, a device may never end.
     """
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    if status.st_size > most_bytes:
+
+
+def read_bounded(path: Path, most_bytes: int) -> str:
+    """Return the text of a regular file; OSError for any other or a larger one.
+
+    UnicodeDecodeError if not UTF-8.
+    """
+    check_regular(path)
+    if path.stat().st_size > most_bytes:
         raise OSError(errno.EFBIG, f"larger than {most_bytes} bytes", str(path))
     return path.read_text("utf-8")
 

@@ -107,13 +107,15 @@ def codes() -> Offers:
 
 def profiles(ctx: typer.Context) -> Offers:
     """Offer the profiles of the recipe that the line names."""
+    from dsforge.recipe.document import read_text
     from dsforge.recipe.load import load_recipe
 
     # Behind an option that still lacks its value the words that would be arguments are left in `args`.
     named = (ctx.params.get("recipe"), ctx.params.get("a"), *(ctx.params.get("arguments") or ctx.args))
-    recipe = next((path for path in named if path), "")
+    recipe = Path(next((path for path in named if path), ""))
     try:
-        return [(name, "") for name in load_recipe(Path(recipe), environ=os.environ).recipe.profiles]
+        loaded = load_recipe(recipe, environ=os.environ, text=read_text(recipe, may_wait=False))
+        return [(name, "") for name in loaded.recipe.profiles]
     except (DsforgeError, OSError):
         return []
 

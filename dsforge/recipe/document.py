@@ -12,6 +12,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.files import check_regular
 from dsforge.recipe.guard import MAX_DEPTH, MAX_NODES, look_over, strict_yaml
 from dsforge.recipe.origins import DEFAULT, Origin
 
@@ -50,10 +51,15 @@ class Document:
         return DEFAULT
 
 
-def read_text(path: Path) -> str:
-    """Return a recipe's text; DsforgeError DSF001 when it cannot be read."""
+def read_text(path: Path, *, may_wait: bool = True) -> str:
+    """Return a recipe's text; DsforgeError DSF001 when it cannot be read.
+
+    A pipe is a recipe, too, but only where somebody named it to be read now: it `may_wait` for its writer.
+    """
     place = Place(file=str(path))
     try:
+        if not may_wait:
+            check_regular(path)
         with path.open("rb") as stream:
             raw = stream.read(_MAX_BYTES + 1)
     except FileNotFoundError:

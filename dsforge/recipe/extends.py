@@ -66,7 +66,7 @@ def _parent(named: object, place: Place, trail: tuple[Path, ...]) -> Path:
 
 def _parent_text(parent: Path, named: object, place: Place) -> str:
     try:
-        return read_text(parent)
+        return read_text(parent, may_wait=False)
     except DsforgeError as fault:
         message = f"cannot extend `{named}`: {fault.message}"
         hint = "name a recipe, relative to the folder of this file"

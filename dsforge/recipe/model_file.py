@@ -8,6 +8,7 @@ from typing import Any
 
 from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.files import check_regular
 
 _MAX_BYTES = 1 << 20
 
@@ -21,6 +22,7 @@ def read_model_config(path: Path, place: Place) -> Mapping[str, Any]:
     """Return a parsed `config.json`; DsforgeError DSF032 when it cannot be read as a JSON object."""
     hint = "name an existing config.json, relative to the recipe"
     try:
+        check_regular(path)
         with path.open("rb") as stream:
             raw = stream.read(_MAX_BYTES + 1)
         if len(raw) > _MAX_BYTES:

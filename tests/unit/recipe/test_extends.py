@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import os
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from dsforge.base.errors import DsforgeError, Place
+from dsforge.cli.complete import profiles
 from dsforge.recipe.extends import MAX_FILES
 from dsforge.recipe.load import load_recipe
+from dsforge.recipe.model_file import read_model_config
 from dsforge.recipe.origins import Layer
 from tests.support.recipes import SMALL, write
 from tests.unit.recipe.test_load import fault_of
@@ -148,3 +154,32 @@ def test_a_models_file_is_a_path_too(tmp_path: Path):
     loaded = load_recipe(child)
     assert loaded.recipe.model == "../base/config.json"
     assert loaded.model_config == {"model_type": "gpt2"}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_a_recipe_names_is_never_waited_for(tmp_path: Path, kind: str):
+    base = tmp_path / "base.yaml"
+    if kind == "pipe":
+        os.mkfifo(base)
+    else:
+        base.symlink_to("/dev/zero")
+    child = write(tmp_path, "version: 1\nextends: base.yaml\n", "child.yaml")
+    fault = fault_of(child)
+    assert (fault.code, fault.message) == (
+        "DSF004",
+        "cannot extend `base.yaml`: cannot be read: not a regular file",
+    )
+    (tmp_path / "config.json").symlink_to(base)
+    with pytest.raises(DsforgeError, match=r"config\.json cannot be read: not a regular file"):
+        read_model_config(tmp_path / "config.json", Place())
+    context = SimpleNamespace(params={"recipe": base}, args=[])
+    assert profiles(context) == []
+
+
+def test_a_recipe_named_to_be_read_now_may_be_a_pipe(tmp_path: Path):
+    pipe = tmp_path / "recipe.yaml"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(SMALL,))
+    writer.start()
+    assert load_recipe(pipe).recipe.batch.global_size == 32
+    writer.join()
