@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
 OWN_OPTIONS = (
-    *("chdir", "cpus-per-task", "export", "export-file", "gpus-per-node", "job-name", "nodes", "no-requeue"),
-    *("ntasks", "ntasks-per-node", "open-mode", "requeue", "signal", "wrap"),
-    *("account", "constraint", "partition", "qos", "time"),
+    *(
+        "account",
+        "chdir",
+        "constraint",
+        "cpus-per-task",
+        "export",
+        "export-file",
+        "gpus-per-node",
+        "job-name",
+    ),
+    *("no-requeue", "nodes", "ntasks", "ntasks-per-node", "open-mode", "partition", "qos", "requeue"),
+    *("signal", "tasks-per-node", "time", "wrap"),
 )
-"""sbatch's long options that the rendered script sets, or that would undo what it sets."""
+"""sbatch's long options that the rendered script sets, and their aliases."""
+
+UNDOING_OPTIONS = (
+    *("array", "cores-per-socket", "cpus-per-gpu", "distribution", "extra-node-info", "get-user-env"),
+    *("gpu-bind", "gpus", "gpus-per-socket", "gpus-per-task", "help", "nodefile", "nodelist"),
+    *("ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "overcommit"),
+    *("sockets-per-node", "test-only", "threads-per-core", "tres-bind", "tres-per-job", "tres-per-node"),
+    *("tres-per-socket", "tres-per-task", "usage", "version"),
+)
+"""sbatch's long options under which other ranks would start than the planned ones, elsewhere, or none."""
+_RESOURCES = "gres"
 
 SlurmName = Annotated[str, Field(strict=True, max_length=200, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.,+-]*$")]
 """Name of a partition, an account or a quality of service, or several with commas."""
@@ -22,13 +43,26 @@ SlurmConstraint = Annotated[
 """Features of nodes, in sbatch's syntax: `a100&ib`."""
 
 
+_GPU = re.compile(r"(^|[,/])gpu\b", re.IGNORECASE)
+
+
+def _meant(name: str, options: Sequence[str]) -> str | None:
+    """Return the option that a name is, or is the beginning of: sbatch takes any that is clear."""
+    if name in options:
+        return name
+    return next((option for option in options if name and option.startswith(name)), None)
+
+
 def _own(value: Any) -> Any:
     if isinstance(value, str) and value.startswith("--"):
-        name = value[2:].partition("=")[0]
-        # sbatch takes any beginning of an option that is the beginning of no other.
-        taken = next((own for own in OWN_OPTIONS if name and own.startswith(name)), None)
-        if taken is not None:
+        name, _, given = value[2:].partition("=")
+        taken = _meant(name, (*OWN_OPTIONS, *UNDOING_OPTIONS, _RESOURCES))
+        if taken in OWN_OPTIONS:
             raise ValueError(f"is --{taken}, which the script sets from the recipe's other keys")
+        if taken in UNDOING_OPTIONS:
+            raise ValueError(f"is --{taken}, which would start other ranks than the planned ones")
+        if taken == _RESOURCES and _GPU.search(given):
+            raise ValueError(f"is --{taken} for GPUs, which cluster.gpus_per_node asks for")
     return value
 
 
