@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from dsforge.base.text import one_line, printable
+
 
 class Severity(StrEnum):
     """How much a finding weighs: an error refuses the launch, a warning does not."""
@@ -121,3 +123,10 @@ class DsforgeError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    def told(self) -> str:
+        """Return the lines that a trainer writes: what, where, and the edit that mends it."""
+        where = f" ({self.place})" if self.place and str(self.place) else ""
+        lines = [f"error[{self.code}]: {self.message}{where}"]
+        lines += [f"  hint: {self.hint}"] if self.hint else []
+        return "".join(one_line(printable(line)) + "\n" for line in lines)

@@ -17,6 +17,19 @@ def without_escapes(text: str) -> str:
     return _ESCAPES.sub("", text)
 
 
+def printable(text: str) -> str:
+    """Return a text without control characters, so that a hostile name cannot drive the terminal."""
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] if char != "\x1b" else "\\x1b"
+        for char in text
+    )
+
+
+def one_line(text: str) -> str:
+    """Return a text whose line breaks are shown, not made: a name cannot forge a line of ours."""
+    return text.replace("\n", "\\n").replace("\r", "\\r")
+
+
 def first_line(text: str) -> str:
     """Return the first line of a text; empty for an empty one."""
     return text.partition("\n")[0]

@@ -128,6 +128,9 @@ def _write(out: Path, text: str, schema: str) -> None:
             written.append(beside)
     except OSError as error:
         raise DsforgeError(
-            "DSF062", f"cannot write {out}: {error.strerror}", exit_code=ExitCode.ENVIRONMENT
+            "DSF062",
+            f"cannot write {out}: {error.strerror}",
+            hint="free space or permit writing there, or name another file with --out",
+            exit_code=ExitCode.ENVIRONMENT,
         ) from None
     output.note(f"wrote {' and '.join(map(str, written))}; next: dsforge plan {out}")

@@ -51,7 +51,10 @@ def lock(
             write_atomically(path, made.to_json())
         except OSError as error:
             raise DsforgeError(
-                "DSF066", f"cannot write {path}: {error.strerror}", exit_code=ExitCode.ENVIRONMENT
+                "DSF066",
+                f"cannot write {path}: {error.strerror}",
+                hint="free space or permit writing there, or name another file with --out",
+                exit_code=ExitCode.ENVIRONMENT,
             ) from None
     if json:
         output.as_json(

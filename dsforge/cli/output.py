@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dsforge.base.errors import DsforgeError, Finding, Place, Severity
-from dsforge.base.text import without_secrets
+from dsforge.base.text import one_line, printable, without_secrets
 
 SCHEMA_VERSION = 1
 _STDERR = 2
@@ -24,14 +24,6 @@ def use_json(*, wanted: bool = True) -> None:
     """Make errors of this command appear on stdout as JSON too, or not."""
     global _json_mode  # noqa: PLW0603 - one process prints for one command
     _json_mode = wanted
-
-
-def printable(text: str) -> str:
-    """Return a text without control characters, so that a hostile name cannot drive the terminal."""
-    return "".join(
-        char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] if char != "\x1b" else "\\x1b"
-        for char in text
-    )
 
 
 def open_streams() -> None:
@@ -57,11 +49,6 @@ def drop(stream: TextIO) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
-
-
-def one_line(text: str) -> str:
-    """Return a text whose line breaks are shown, not made: a name cannot forge a line of ours."""
-    return text.replace("\n", "\\n").replace("\r", "\\r")
 
 
 def data(text: str) -> None:
@@ -132,16 +119,16 @@ _COLORS = {Severity.ERROR: "1;31", Severity.WARNING: "1;33", Severity.NOTE: "1;3
 def finding(found: Finding) -> None:
     """Write one finding to stderr: what, where with the line itself, and the edit that mends it."""
     head = _paint(f"{found.severity.value}[{found.code}]", _COLORS[found.severity])
-    note_raw(f"{head}: {printable(found.message)}")
+    note_raw(f"{head}: {one_line(printable(found.message))}")
     if found.place and str(found.place):
-        note(f"  --> {found.place}")
+        note(f"  --> {one_line(str(found.place))}")
         snippet = _snippet(found.place)
         if snippet:
             note(f"   |  {snippet}")
     if found.hint:
-        note(f"  hint: {found.hint}")
+        note(f"  hint: {one_line(found.hint)}")
     elif found.fix:
-        note(f"  hint: {found.fix}")
+        note(f"  hint: {one_line(str(found.fix))}")
 
 
 def note_raw(text: str) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from dsforge.base.errors import Finding, Severity
 from dsforge.base.exits import ExitCode
+from dsforge.base.text import one_line
 from dsforge.base.units import format_bytes, format_count
 from dsforge.cli import output
 from dsforge.cli.options import (
@@ -62,7 +63,7 @@ def _print(made: Plan) -> None:
     if parameters.active is not None and parameters.active < parameters.total:
         active = f" ({format_count(parameters.active)} for a token)"
     output.line(
-        f"{output.one_line(made.name)}: {model.name}, {format_count(parameters.total)} parameters{active}, "
+        f"{one_line(made.name)}: {model.name}, {format_count(parameters.total)} parameters{active}, "
         f"trainer {made.trainer}"
     )
     where = f"{layout.nodes} x {layout.gpus_per_node} {made.gpu}"
@@ -79,7 +80,7 @@ def _print(made: Plan) -> None:
     if made.train.eval_every:
         output.line(f"  valid    {_validation(made)}")
     if made.checkpoint.init is not None:
-        output.line(f"  start    the weights in {output.one_line(made.checkpoint.init)}")
+        output.line(f"  start    the weights in {one_line(made.checkpoint.init)}")
     nominal = made.nominal
     output.line(
         f"  nominal  {format_count(nominal.parameters)} x {nominal.bytes_per_parameter} B = "
@@ -128,9 +129,9 @@ def _validation(made: Plan) -> str:
 def _blend(sets: Sequence[DataSet]) -> str:
     """Return each set with its share of the samples, a single one by name alone."""
     if len(sets) == 1:
-        return output.one_line(sets[0].prefix)
+        return one_line(sets[0].prefix)
     total = sum(one.weight for one in sets)
-    return ", ".join(f"{100 * one.weight / total:.4g} % {output.one_line(one.prefix)}" for one in sets)
+    return ", ".join(f"{100 * one.weight / total:.4g} % {one_line(one.prefix)}" for one in sets)
 
 
 def _data(made: Plan) -> str:

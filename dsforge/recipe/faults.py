@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dsforge.recipe.document import KeyPath
+from dsforge.recipe.patterns import WORDS
 from dsforge.recipe.vocabulary import nearest
 
 
@@ -33,6 +34,12 @@ _LIMITS = {
     "less_than_equal": ("at most", "le"),
     "less_than": ("less than", "lt"),
 }
+_LENGTHS = {
+    "too_short": ("at least", "min_length", "item"),
+    "too_long": ("at most", "max_length", "item"),
+    "string_too_short": ("at least", "min_length", "character"),
+    "string_too_long": ("at most", "max_length", "character"),
+}
 
 
 def _wrong_value(fault: Mapping[str, Any], dotted: str) -> tuple[str, str]:
@@ -44,13 +51,28 @@ def _wrong_value(fault: Mapping[str, Any], dotted: str) -> tuple[str, str]:
         return is_what, f"one of {context.get('expected', 'the legal values')}"
     if kind in ("model_type", "dict_type", "model_attributes_type"):
         return f"{is_what}, not a section", f"write `{dotted}:` and its keys below it"
-    if kind in _LIMITS:
-        words, bound = _LIMITS[kind]
-        return is_what, f"it must be {words} {context.get(bound)}"
     if kind == "value_error":
         return f"`{dotted}`: {context.get('error', fault['msg'])}", f"correct the value of `{dotted}`"
-    reason = str(fault["msg"]).removeprefix("Input ").rstrip(".")
-    return is_what, f"it {reason}" if reason.startswith("should") else reason
+    return is_what, _bound(kind, context) or _own_words(str(fault["msg"]))
+
+
+def _bound(kind: str, context: Mapping[str, Any]) -> str | None:
+    """Return what a bound or a form asks for; None for another kind of fault."""
+    if kind == "string_pattern_mismatch":
+        return WORDS[context["pattern"]]
+    if kind in _LENGTHS:
+        words, bound, one = _LENGTHS[kind]
+        count = context[bound]
+        return f"it must have {words} {count} {one}{'' if count == 1 else 's'}"
+    if kind in _LIMITS:
+        words, bound = _LIMITS[kind]
+        return f"it must be {words} {context.get(bound)}"
+    return None
+
+
+def _own_words(message: str) -> str:
+    reason = message.removeprefix("Input ").rstrip(".")
+    return f"it {reason}" if reason.startswith("should") else reason
 
 
 def _show(value: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from dsforge.base.units import parse_count, parse_seconds
+from dsforge.recipe import patterns
 
 _MAX_COUNT = 10**18
 """Beyond any model, corpus or cluster; keeps products inside what JSON readers hold exactly."""
@@ -117,7 +118,7 @@ RateOrZero = _number(ge=0, le=100)
 Positive = _number(gt=0, le=1e12)
 """A finite number above 0."""
 
-Name = Annotated[str, Field(strict=True, min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
+Name = Annotated[str, Field(strict=True, min_length=1, max_length=200, pattern=patterns.ANY_TEXT)]
 """Text that names something; it may hold any character a file may, except NUL."""
 
 
@@ -129,7 +130,7 @@ def _no_home(value: Any) -> Any:
 
 PathText = Annotated[
     str,
-    Field(strict=True, min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$"),
+    Field(strict=True, min_length=1, max_length=4096, pattern=patterns.ONE_LINE),
     BeforeValidator(_no_home),
 ]
 """A path as written, relative to the recipe's folder."""
@@ -140,7 +141,7 @@ Flag = Annotated[bool, Field(strict=True)]
 NotBoolean = BeforeValidator(_plain_number)
 """Keeps `true` from passing for 1."""
 
-EnvName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
+EnvName = Annotated[str, Field(strict=True, pattern=patterns.VARIABLE, max_length=200)]
 """Name of an environment variable."""
 
 
@@ -154,7 +155,7 @@ def _env_value(value: Any) -> Any:
 
 EnvValue = Annotated[
     str,
-    Field(pattern=r"^[^\x00\n\r]*$", max_length=32_768),
+    Field(pattern=patterns.ONE_LINE_OR_NONE, max_length=32_768),
     BeforeValidator(_env_value),
 ]
 """Value of an environment variable: one line of text."""

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from dsforge.recipe import patterns
+
 OWN_OPTIONS = (
     *(
         "account",
@@ -34,12 +36,10 @@ UNDOING_OPTIONS = (
 """sbatch's long options under which other ranks would start than the planned ones, elsewhere, or none."""
 _RESOURCES = "gres"
 
-SlurmName = Annotated[str, Field(strict=True, max_length=200, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.,+-]*$")]
+SlurmName = Annotated[str, Field(strict=True, max_length=200, pattern=patterns.SLURM_NAME)]
 """Name of a partition, an account or a quality of service, or several with commas."""
 
-SlurmConstraint = Annotated[
-    str, Field(strict=True, max_length=200, pattern=r"^[A-Za-z0-9_\[(][A-Za-z0-9_.,&|*()\[\]-]*$")
-]
+SlurmConstraint = Annotated[str, Field(strict=True, max_length=200, pattern=patterns.SLURM_CONSTRAINT)]
 """Features of nodes, in sbatch's syntax: `a100&ib`."""
 
 
@@ -68,7 +68,7 @@ def _own(value: Any) -> Any:
 
 SlurmOption = Annotated[
     str,
-    Field(strict=True, max_length=500, pattern=r"^--[a-z][a-z0-9-]*(=[A-Za-z0-9_.,:/@%+&|()*\[\]-]+)?$"),
+    Field(strict=True, max_length=500, pattern=patterns.SLURM_OPTION),
     BeforeValidator(_own),
 ]
 """Another option of sbatch in its long form: `--exclusive`, `--mail-type=END`."""

@@ -32,7 +32,7 @@ def main() -> int:
     try:
         difference = largest_difference(words.dumped, words.reference)
     except DsforgeError as error:
-        sys.stderr.write(f"error[{error.code}]: {error.message}\n")
+        sys.stderr.write(error.told())
         return error.exit_code
     words.out.write_text(json.dumps({"max_abs_param_diff": difference}), "utf-8")
     return 0

@@ -37,10 +37,7 @@ def main() -> int:
         # Loads torch: not before a signal is answered.
         code: int = importlib.import_module("dsforge.train.run").train(context, trainer)
     except DsforgeError as error:
-        where = f" ({error.place})" if error.place and str(error.place) else ""
-        sys.stderr.write(f"error[{error.code}]: {error.message}{where}\n")
-        if error.hint:
-            sys.stderr.write(f"  hint: {error.hint}\n")
+        sys.stderr.write(error.told())
         return error.exit_code
     except Exception:
         log.exception("rank %s failed", os.environ.get("RANK", "?"))

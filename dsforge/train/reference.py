@@ -305,7 +305,7 @@ def main() -> int:
         valid = validation_samples(plan, sources) if plan.train.eval_every else None
         outcome = train(plan, training_samples(plan, sources), valid)
     except DsforgeError as error:
-        sys.stderr.write(f"error[{error.code}]: {error.message} ({error.place})\n")
+        sys.stderr.write(error.told())
         return error.exit_code
     choice.out.mkdir(parents=True, exist_ok=True)
     figures = {

@@ -1,0 +1,22 @@
+"""The forms of texts in a recipe, each with the words that tell it to who wrote another."""
+
+from __future__ import annotations
+
+ANY_TEXT = r"^[^\x00]+$"
+ONE_LINE_OR_NONE = r"^[^\x00\n\r]*$"
+ONE_LINE = r"^[^\x00\n\r]+$"
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+SLURM_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.,+-]*$"
+SLURM_CONSTRAINT = r"^[A-Za-z0-9_\[(][A-Za-z0-9_.,&|*()\[\]-]*$"
+SLURM_OPTION = r"^--[a-z][a-z0-9-]*(=[A-Za-z0-9_.,:/@%+&|()*\[\]-]+)?$"
+
+WORDS = {
+    ANY_TEXT: "write text without a NUL character",
+    ONE_LINE_OR_NONE: "write text on one line, without a NUL character",
+    ONE_LINE: "write text on one line, without a NUL character",
+    VARIABLE: "write letters, digits and underscores, not a digit first",
+    SLURM_NAME: "write letters, digits and `_.,+-`, a letter, a digit or an underscore first",
+    SLURM_CONSTRAINT: "write letters, digits and `_.,&|*()[]-`: features, without spaces",
+    SLURM_OPTION: "write a long option of sbatch, with its value behind `=` and without spaces: `--mem=0`",
+}
+"""What to write, by pattern."""
