@@ -170,7 +170,13 @@ def rules_page() -> Iterator[str]:
         yield f"*{rule['severity']}* — {plain(rule['summary'])}. {plain(rule['why'])}"
     yield ""
     yield "## Errors"
-    yield from table(("code", "what is wrong"), ((e["code"], plain(e["summary"])) for e in found["errors"]))
+    yield from table(
+        ("code", "what is wrong", "why, and what to do"),
+        (
+            (e["code"], plain(e["summary"]), plain(" ".join(filter(None, (e["why"], e["mend"])))))
+            for e in found["errors"]
+        ),
+    )
 
 
 def presets_page() -> Iterator[str]:

@@ -20,12 +20,13 @@ _LARGEST_TOKENIZER = 256 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class _Tokenizer:
-    """A tokenizer.json: whose it is, its path as the recipe would write it, and the id of every token."""
+    """A tokenizer.json: whose it is, its path from the recipe's folder, the id of every token."""
 
     of: str
     written: str
     place: Place
     ids: dict[str, int]
+    largest: int
 
 
 def check_data(plan: Plan, loaded: LoadedRecipe, root: Path) -> None:
@@ -63,13 +64,13 @@ def _check_pair(prefix: Path, written: str, place: Place) -> None:
 
 
 def _check_vocabulary(plan: Plan, tokenizer: _Tokenizer) -> None:
-    largest = max(tokenizer.ids.values())
-    if largest >= plan.model.vocab:
+    if tokenizer.largest >= plan.model.vocab:
         raise _unfit(
-            f"the tokenizer of {tokenizer.of}, {tokenizer.written}, has id {largest}, "
+            f"the tokenizer of {tokenizer.of}, {tokenizer.written}, has id {tokenizer.largest}, "
             f"the model's vocabulary is {plan.model.vocab}",
             tokenizer.place,
-            f"set model.vocab to at least {largest + 1}, or prepare the data with a smaller vocabulary",
+            f"set model.vocab to at least {tokenizer.largest + 1}, "
+            "or prepare the data with a smaller vocabulary",
         )
 
 
@@ -89,15 +90,14 @@ def _check_same(first: _Tokenizer, other: _Tokenizer) -> None:
 def _read(of: str, written: str, place: Place, root: Path) -> _Tokenizer:
     try:
         ids = dict(_ids(json.loads(read_bounded(root / written, _LARGEST_TOKENIZER))))
-        if not ids:
-            raise ValueError("it holds no token")
+        largest = max(ids.values())
     except (OSError, ArithmeticError, RecursionError, ValueError, TypeError, KeyError) as error:
         raise _unfit(
             f"{root / written}, the tokenizer of {of}, is not a tokenizer.json with a vocabulary: {error}",
             place,
             "name or put there the tokenizer.json that `dsforge data prep` wrote beside the data",
         ) from None
-    return _Tokenizer(of, written, place, ids)
+    return _Tokenizer(of, written, place, ids, largest)
 
 
 def _unfit(message: str, place: Place, hint: str) -> DsforgeError:

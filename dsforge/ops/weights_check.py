@@ -9,8 +9,8 @@ from dsforge.base.exits import ExitCode
 from dsforge.layout.hf_config import config_faults
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
-from dsforge.recipe.vocabulary import removal
 from dsforge.recipe.model_file import read_model_config
+from dsforge.recipe.vocabulary import removal
 
 
 def check_weights(plan: Plan, loaded: LoadedRecipe, root: Path) -> None:
