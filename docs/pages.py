@@ -9,11 +9,10 @@ import contextlib
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import resources
 from typing import Any
 
 from dsforge.base.units import format_bytes
-from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.engines.capabilities import capabilities, trainers
 from dsforge.catalog.tables import hardware, models
 from dsforge.cli.main import app, main
 from dsforge.recipe.consequences import consequence
@@ -90,15 +89,8 @@ def recipe_page() -> Iterator[str]:
         )
 
 
-def _trainers() -> list[str]:
-    folder = resources.files("dsforge.catalog.engines")
-    return sorted(
-        entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")
-    )
-
-
 def _limits(key: str) -> Iterator[str]:
-    for trainer in _trainers():
+    for trainer in trainers():
         honoured = capabilities(trainer).honours.get(key)
         if honoured:
             values = ", ".join(code(flow_text(value)) for value in honoured.values)

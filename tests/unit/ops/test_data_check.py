@@ -77,7 +77,7 @@ def test_sets_of_different_tokenizers_are_never_mixed(
         tokenizer(tmp_path, name, other if name == odd else SMALL_IDS)
     fault = refused(loaded, tmp_path)
     assert fault.message.startswith(
-        f"the set data/{odd} of {key} was made with another tokenizer than data/a.tokenizer.json of data.train: "
+        f"the set data/{odd} of {key} was made with another tokenizer than data/a.tokenizer.json"
     )
     assert fault.hint == (
         f"the sets of a recipe share one: `dsforge data prep FILES -o data/{odd} "
