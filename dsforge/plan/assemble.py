@@ -9,11 +9,13 @@ from dsforge import __version__
 from dsforge.base.errors import Finding
 from dsforge.catalog.tables import Hardware
 from dsforge.cost.states import gradient_sum_bytes, nominal, state_bytes
+from dsforge.external.values import INIT_STD
 from dsforge.layout.shape import Shape, padded_vocab
 from dsforge.layout.stages import stage_components
 from dsforge.plan.auto import Resolved
 from dsforge.plan.environment import derive_environment
 from dsforge.plan.launcher import choose_launcher
+from dsforge.plan.program import program, program_of, values_of
 from dsforge.plan.types import (
     Batch,
     Checkpoint,
@@ -26,6 +28,7 @@ from dsforge.plan.types import (
     Optimizer,
     Parameters,
     Plan,
+    Program,
     Slurm,
     Stage,
     Train,
@@ -35,8 +38,6 @@ from dsforge.recipe.sections import SlurmSection
 
 BUILTIN_VOCAB_LIMIT = 4096
 """Largest tokenizer trained on the built-in corpus: a few megabytes of text fill no more."""
-_INIT_STD = 0.02
-"""Standard deviation of initial weights (Radford et al. 2019; Megatron's --init-method-std default)."""
 
 
 def assemble(
@@ -77,12 +78,20 @@ def assemble(
         data=_data(recipe, shape),
         checkpoint=Checkpoint(**recipe.checkpoint.model_dump()),
         launch=_launch(recipe, hardware, resolved),
+        external=_external(recipe, shape, hardware, resolved),
         sinks=tuple(name for name, wanted in recipe.monitor if wanted),
         hostfile=recipe.cluster.hostfile,
         nominal=_nominal(recipe, shape),
         decisions=tuple(resolved.decisions),
         findings=tuple(finding.as_dict() for finding in findings),
     )
+
+
+def _external(recipe: Recipe, shape: Shape, hardware: Hardware, resolved: Resolved) -> Program | None:
+    section = program_of(recipe)
+    if section is None:
+        return None
+    return program(section, values_of(recipe, shape, hardware, resolved))
 
 
 def _model(shape: Shape, tp: int) -> Model:
@@ -106,7 +115,7 @@ def _model(shape: Shape, tp: int) -> Model:
         position=traits.position,
         rope_theta=shape.rope_theta,
         linear_bias=traits.qkv_bias and traits.output_bias and traits.mlp_bias,
-        init_std=_INIT_STD,
+        init_std=INIT_STD,
     )
 
 

@@ -12,6 +12,7 @@ PATH_KEYS = (
     "data.tokenizer",
     "checkpoint.dir",
     "checkpoint.resume",
+    "external.path",
 )
 DATA_SET_KEYS = ("data.train", "data.valid")
 _WORDS = {"checkpoint.resume": ("auto", "never")}
