@@ -18,7 +18,7 @@ from dsforge.recipe.sections import ExternalSection
 
 
 def engine_of(recipe: Recipe) -> str:
-    """Return whose data file says what is honoured: the flavour's of an external program, else the trainer's."""
+    """Return whose data file says what is honoured: an external program's flavour, else the trainer."""
     return recipe.external.flavour if recipe.trainer == "external" and recipe.external else recipe.trainer
 
 
@@ -64,7 +64,8 @@ def program(section: ExternalSection, values: dict[str, Any]) -> Program:
     flavour = flavour_of(section.flavour)
     entry = section.entry or flavour.entry
     assert entry is not None, "refused by DSF142"
-    configuration, bases = None, {}
+    configuration: dict[str, Any] | None = None
+    bases: dict[str, str] = {}
     if flavour.takes == "options":
         words = arguments(flavour, values, section.arguments)
     else:
@@ -79,3 +80,8 @@ def program(section: ExternalSection, values: dict[str, Any]) -> Program:
         configuration=configuration,
         configuration_bases=bases,
     )
+
+
+def asks_for(program: Program, base: str) -> bool:
+    """Tell whether an argument of a program, or its configuration, is a path from a place of the run."""
+    return base in {*(word.base for word in program.arguments), *program.configuration_bases.values()}

@@ -1,4 +1,7 @@
-"""`python -m dsforge.rank.main TRAINER_MODULE [ARGUMENTS]`: one a rank, the parent of its trainer."""
+"""`python -m dsforge.rank.main TRAINER_MODULE [ARGUMENTS]`: one a rank, the parent of its trainer.
+
+With `--program` the trainer is the external program that program.json beside the plan names.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,22 @@ from dsforge.base.exits import ExitCode, code_of_signal
 from dsforge.base.files import append_line
 from dsforge.base.processes import identify, signal_name
 from dsforge.rank.identity import identity
+from dsforge.rank.metrics import LogReader
 from dsforge.rank.output import OutputPump
+from dsforge.rank.program import command, variables
 from dsforge.rank.secrets import take_secrets
 from dsforge.rank.stops import Stop, StopWatch
 from dsforge.rank.trainer import Trainer
 from dsforge.rank.world import RankWorld, difference_from_plan, read_world
 from dsforge.records import environment
+from dsforge.records.program import FILE_NAME, read_program
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import ExitRecord, Heartbeat, WorldReport
 
 HEARTBEAT_SECONDS = 5.0
 GRACE_SECONDS = 3.0
 """From SIGTERM to SIGKILL of the trainer; the launcher's own patience is 30 seconds."""
+PROGRAM = "--program"
 _TICK_SECONDS = 0.2
 _LATE_STOP_SECONDS = 0.5
 _LAST_OUTPUT_SECONDS = 2.0
@@ -35,7 +42,8 @@ _LAST_OUTPUT_SECONDS = 2.0
 def main(arguments: list[str]) -> int:
     """Run one trainer under watch and return the rank's exit code."""
     if not arguments:
-        return _refuse("usage: python -m dsforge.rank.main TRAINER_MODULE [ARGUMENTS]", ExitCode.USAGE)
+        usage = "usage: python -m dsforge.rank.main TRAINER_MODULE [ARGUMENTS], or --program"
+        return _refuse(usage, ExitCode.USAGE)
     lease_path = os.environ.get(environment.LEASE)
     stops = StopWatch(Path(lease_path) if lease_path else None)
     try:
@@ -69,24 +77,42 @@ class _Rank:
         self._stops = stops
         self._stream = attempt.rank_stream(world.node)
         self._next_heartbeat = 0.0
+        self._grace_seconds = GRACE_SECONDS
 
     def run(self, arguments: list[str]) -> int:
         """Check the world, start the trainer, watch it; OSError when the run directory cannot be written."""
+        plan = Path(os.environ.get(environment.PLAN, "plan.json"))
         try:
-            different = difference_from_plan(self._world, Path(os.environ.get(environment.PLAN, "plan.json")))
+            different = difference_from_plan(self._world, plan)
         except (OSError, ValueError) as error:
             different = f"the plan cannot be read: {error}"
         if different is not None:
             code = int(ExitCode.BEFORE_FIRST_STEP)
             self._record_exit(code, "world_mismatch", message=different)
             return _refuse(different, code)
-        trainer = Trainer([sys.executable, "-u", "-m", *arguments], self._trainer_environment())
+        environ = self._trainer_environment()
+        argv, reader = [sys.executable, "-u", "-m", *arguments], None
+        if arguments == [PROGRAM]:
+            try:
+                program = read_program(plan.with_name(FILE_NAME))
+                argv, added = command(program, environ), variables(program, environ)
+            except (OSError, ValueError) as error:
+                return self._refused(f"the program cannot be started: {error}")
+            environ |= added
+            reader = LogReader(program, self._attempt, self._world.rank)
+            # A supervisor has its own patience; without one, the program has the time it may need to save.
+            if environment.LEASE not in os.environ:
+                self._grace_seconds = program.grace_seconds
+        trainer = Trainer(argv, environ)
         pump = OutputPump(
             trainer.output,
             self._attempt.log(self._world.node),
             self._world.rank,
             echo=environment.LEASE not in os.environ,
+            reader=reader.take if reader else None,
         )
+        if reader:
+            reader.start()
         pump.start()
         try:
             self._report(trainer)
@@ -96,6 +122,11 @@ class _Rank:
             raise
         pump.join(_LAST_OUTPUT_SECONDS)
         return self._finish(trainer, pump, stop)
+
+    def _refused(self, message: str) -> int:
+        code = int(ExitCode.ENVIRONMENT)
+        self._record_exit(code, "exception", message=message)
+        return _refuse(message, code)
 
     def _trainer_environment(self) -> dict[str, str]:
         environ = dict(os.environ)
@@ -144,7 +175,7 @@ class _Rank:
 
     def _end(self, trainer: Trainer) -> None:
         trainer.send(signal.SIGTERM)
-        if not trainer.ended.wait(GRACE_SECONDS):
+        if not trainer.ended.wait(self._grace_seconds):
             trainer.kill_all()
             trainer.ended.wait()
 
