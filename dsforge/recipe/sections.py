@@ -288,7 +288,7 @@ class ExternalSection(Section):
         description="Which program; script: any that reads RANK and WORLD_SIZE."
     )
     path: PathText = Field(description="Folder of the checkout, or of the script, on every host.")
-    entry: PathText | None = Field(
+    entry: Name | None = Field(
         default=None, description="File in that folder that each rank runs; default: the flavour's."
     )
     arguments: tuple[Argument, ...] = Field(

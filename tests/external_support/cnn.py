@@ -1,10 +1,11 @@
-"""A small convolutional network under DistributedDataParallel, as teams have scripts: prints, saves, goes on."""
+"""A small convolutional network under DistributedDataParallel, as teams have: prints, saves, goes on."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import signal
+import sys
 from pathlib import Path
 
 import torch
@@ -54,9 +55,10 @@ def main() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        dist.all_reduce(loss, op=dist.ReduceOp.AVG if dist.get_backend() == "nccl" else dist.ReduceOp.SUM)
+        dist.all_reduce(loss, op=dist.ReduceOp.SUM)
         if rank == 0:
-            print(f"step {step} loss {loss.item() / dist.get_world_size():.6f} lr {given.lr}", flush=True)
+            mean = loss.item() / dist.get_world_size()
+            sys.stdout.write(f"step {step} loss {mean:.6f} lr {given.lr}\n")
             torch.save({"network": network.module.state_dict(), "step": step}, saved)
         dist.barrier()
         if step == given.die_at and first == 0 and rank == 1:

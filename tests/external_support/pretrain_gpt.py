@@ -27,7 +27,8 @@ def main() -> None:
         for step in (1, 2, 3):
             sys.stdout.write(
                 f" [2025-01-01 10:00:00] iteration {step:8d}/{3:8d} | consumed samples: {step * 8:12d} | "
-                f"elapsed time per iteration (ms): 250.0 | learning rate: 3.000E-04 | global batch size:     8 | "
+                f"elapsed time per iteration (ms): 250.0 | learning rate: 3.000E-04 | "
+                f"global batch size:     8 | "
                 f"lm loss: {8 / step:.6E} | loss scale: 1.0 | grad norm: 1.500 |\n"
             )
         sys.stdout.write(

@@ -17,8 +17,9 @@ class Row:
     """One option, set where `when` holds, to `value` (an expression) or to data sets.
 
     Data sets are pairs of weight and path: all of them (`pairs`), or the list of their paths (`each`) or
-    weights (`weights`). `option` is a key path for a program that reads a configuration file. `words`: what the program calls our
-    values. `base`: what a path is relative to. `free`: what the user passes on may differ.
+    weights (`weights`). `option` is a key path for a program that reads a configuration file. `words`: what
+    the program calls our values. `base`: what a path is relative to. `free`: what the user passes on may
+    differ.
     """
 
     option: str

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.engines.flavours import FLAVOURS, flavour_of
 from dsforge.external.mapping import arguments, keys_of, tree
 from dsforge.plan.program import program
 from dsforge.recipe.load import load_recipe
-from dsforge.recipe.vocabulary import walk
 from dsforge.recipe.model import Recipe
-from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.recipe.vocabulary import walk
 from tests.external_support.recipes import external, parser, values
 from tests.support.recipes import SHIPPED
 
@@ -79,9 +79,14 @@ def generated(seed: int) -> list[dict[str, Any]]:
     return [
         {
             "model": {
-                **{"arch": pick.choice(("gpt", "llama")), "layers": 4 * pick.choice((1, 2)), "heads": heads},
-                **{"hidden": 64 * heads, "kv_heads": pick.choice((4, heads)), "ffn_hidden": 512},
-                **{"vocab": pick.randint(257, 60_000), "tied": pick.choice((True, False))},
+                "arch": pick.choice(("gpt", "llama")),
+                "layers": 4 * pick.choice((1, 2)),
+                "heads": heads,
+                "hidden": 64 * heads,
+                "kv_heads": pick.choice((4, heads)),
+                "ffn_hidden": 512,
+                "vocab": pick.randint(257, 60_000),
+                "tied": pick.choice((True, False)),
             },
             "cluster": {
                 "nodes": 1,
@@ -95,17 +100,18 @@ def generated(seed: int) -> list[dict[str, Any]]:
                 "seq_len": pick.choice((64, 1000)),
             },
             "train": {
-                **{"steps": steps, "precision": pick.choice(("fp32", "bf16", "fp16"))},
-                **{"recompute": pick.choice(("none", "full")), "seed": pick.randint(1, 10**6)},
-                **{"dropout": pick.choice((0.0, 0.1))},
+                "steps": steps,
+                "precision": pick.choice(("fp32", "bf16", "fp16")),
+                "recompute": pick.choice(("none", "full")),
+                "seed": pick.randint(1, 10**6),
+                "dropout": pick.choice((0.0, 0.1)),
             },
             "optimizer": {
-                **{
-                    "lr": pick.choice((3e-4, 1e-5, 0.00123)),
-                    "min_lr": 1e-6,
-                    "warmup_steps": pick.randint(0, 9),
-                },
-                **{"lr_schedule": pick.choice(("cosine", "linear", "constant")), "grad_clip": 0.3},
+                "lr": pick.choice((3e-4, 1e-5, 0.00123)),
+                "min_lr": 1e-6,
+                "warmup_steps": pick.randint(0, 9),
+                "lr_schedule": pick.choice(("cosine", "linear", "constant")),
+                "grad_clip": 0.3,
             },
             "checkpoint": {
                 "every_steps": pick.choice((0, 7)),
