@@ -46,10 +46,8 @@ def test_a_detached_head_and_packed_refs_are_read(checkout):
 def test_a_worktree_that_git_made_is_read(tmp_path):
     def git(*words: str) -> str:
         identity = ("-c", "user.name=a", "-c", "user.email=a@b")
-        done = subprocess.run(
-            ["git", *identity, *words], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
+        command = ["git", "-C", str(tmp_path), *identity, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     git("init", "-q", "one")
     git("-C", "one", "commit", "-q", "--allow-empty", "-m", "x")
