@@ -5,51 +5,33 @@ Run: make bench. Prints one JSON object: medians in seconds over the rounds, the
 
 from __future__ import annotations
 
-import json
-import platform
-import statistics
-import subprocess
-import sys
-import time
-from pathlib import Path
+import measure
 
 ROUNDS = 5
-BIN = Path(sys.executable).parent
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def seconds(command: list[str]) -> float:
-    """Return the wall time of one whole process."""
-    began = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return time.perf_counter() - began
+COMMANDS = {
+    "dsforge --help": [measure.BIN / "dsforge", "--help"],
+    "deepspeed --help": [measure.BIN / "deepspeed", "--help"],
+    "dsforge plan (175B on 1,024 GPUs)": [
+        *(measure.BIN / "dsforge", "plan", "--json"),
+        measure.ROOT / "recipes" / "gpt3-175b-1024a100.yaml",
+    ],
+}
 
 
 def main() -> None:
-    """Interleave the commands, so that a busy machine slows both."""
-    commands = {
-        "dsforge --help": [str(BIN / "dsforge"), "--help"],
-        "deepspeed --help": [str(BIN / "deepspeed"), "--help"],
-        "dsforge plan (175B on 1,024 GPUs)": [
-            *(str(BIN / "dsforge"), "plan", "--json"),
-            str(ROOT / "recipes" / "gpt3-175b-1024a100.yaml"),
-        ],
-    }
-    times: dict[str, list[float]] = {name: [] for name in commands}
-    for _ in range(ROUNDS):
-        for name, command in commands.items():
-            times[name].append(seconds(command))
-    medians = {name: round(statistics.median(values), 3) for name, values in times.items()}
-    print(
-        json.dumps(
-            {
-                "machine": f"{platform.machine()}, Python {platform.python_version()}",
-                "rounds": ROUNDS,
-                "median_seconds": medians,
-                "deepspeed_over_dsforge": round(medians["deepspeed --help"] / medians["dsforge --help"], 1),
-            },
-            indent=2,
-        )
+    """Let the commands answer in turn and print the figures."""
+    machine = measure.machine()
+    times = measure.in_turn(
+        {name: lambda command=command: measure.seconds(command) for name, command in COMMANDS.items()}, ROUNDS
+    )
+    measure.report(
+        "start-up",
+        {
+            "median_seconds": measure.medians(times, 3),
+            "deepspeed_over_dsforge": measure.ratio(times["deepspeed --help"], times["dsforge --help"], 1),
+        },
+        rounds=ROUNDS,
+        machine=machine,
     )
 
 

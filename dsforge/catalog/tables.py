@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -25,12 +25,17 @@ class ModelPreset:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """An accelerator type. `memory_bytes` None: the machine's own memory."""
+    """An accelerator type. `memory_bytes` None: the machine's own memory.
+
+    `peak_tflops`: dense TFLOP/s by precision. `device_names`: what the driver calls it.
+    """
 
     name: str
     accelerator: str
     memory_bytes: int | None
     source: str
+    peak_tflops: dict[str, float] = field(default_factory=dict)
+    device_names: tuple[str, ...] = ()
 
 
 @cache
@@ -48,7 +53,12 @@ def hardware() -> dict[str, Hardware]:
     """Return every accelerator type by name."""
     return {
         name: Hardware(
-            name, row["accelerator"], parse_bytes(row["memory"]) if row["memory"] else None, row["source"]
+            name,
+            row["accelerator"],
+            parse_bytes(row["memory"]) if row["memory"] else None,
+            row["source"],
+            row.get("peak_tflops", {}),
+            tuple(row.get("device_names", ())),
         )
         for name, row in table("hardware").items()
     }
@@ -87,6 +97,11 @@ def find_hardware(name: str) -> Hardware:
     if name.strip().lower() in known:
         return known[name.strip().lower()]
     raise DsforgeError("DSF031", f"unknown gpu `{name}`", hint=_hint(name, known, "presets list"))
+
+
+def hardware_of_device(device_name: str) -> Hardware | None:
+    """Return the accelerator type that a driver calls by this name, None for one that is not catalogued."""
+    return next((kind for kind in hardware().values() if device_name in kind.device_names), None)
 
 
 def _hint(wrong: str, known: Iterable[str], command: str) -> str:

@@ -64,7 +64,7 @@ def launch(
     runs: RunsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Plan, render, start and watch a run. Ctrl-C stops every rank."""
+    """Plan, render, start and watch a run. Ctrl-C saves and stops; a second one stops at once."""
     from dsforge.cli.progress import Progress
     from dsforge.ops.start import describe, start
     from dsforge.plan.resolve import make_plan
@@ -118,7 +118,11 @@ def _print_outcome(outcome: RunOutcome) -> None:
         return
     for text in outcome.tail[-20:]:
         output.note(f"  | {text}")
-    output.note(f"error[{outcome.exit.kind}]: {outcome.exit.message.splitlines()[0]}")
+    first, *more = outcome.exit.message.splitlines()
+    output.note(f"error[{outcome.exit.kind}]: {first}")
+    if not outcome.tail:
+        for text in more:
+            output.note(f"  hint: {text}")
     output.note(
         f"  hint: `dsforge runs logs {outcome.run_id}` shows every rank; records in {outcome.run_dir}"
     )

@@ -81,6 +81,8 @@ def _print(made: Plan) -> None:
     output.line(f"  data     {_data(made)}")
     if made.train.eval_every:
         output.line(f"  valid    {_validation(made)}")
+    if made.checkpoint.init is not None:
+        output.line(f"  start    the weights in {output.one_line(made.checkpoint.init)}")
     nominal = made.nominal
     output.line(
         f"  nominal  {format_count(nominal.parameters)} x {nominal.bytes_per_parameter} B = "

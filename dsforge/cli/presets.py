@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from dsforge.layout.shape import Shape
 
 _app = typer.Typer(help="Models and GPUs that a recipe may name.", cls=PanelGroup)
-_TRAINER = "forge"
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -50,8 +49,8 @@ def list_presets(json: JsonOption = False) -> None:
         )
         for name, shape in shapes.items()
     ]
-    columns = ("name", "parameters", "active", _TRAINER, "source")
-    output.table(f"Models (model: NAME; {_TRAINER}: whether this trainer builds it)", columns, rows)
+    columns = ("name", "parameters", "active", "trainers", "source")
+    output.table("Models (model: NAME; trainers: which ones build it)", columns, rows)
     output.line()
     output.table("Sizes (model: SIZE)", ("size", "stands for"), list(sizes().items()))
     output.line()
@@ -100,9 +99,9 @@ def show_preset(
     if shape.experts:
         counts.append(("active for a token", f"{shape.active_parameters():,}"))
     output.table("Parameters", ("component", "count"), counts)
-    if differences:
-        output.line()
-        output.line(f"{_TRAINER} does not train it: {', '.join(differences)}")
+    output.line()
+    for trainer, found in differences.items():
+        output.line(f"{trainer} does not train it: {', '.join(found)}" if found else f"{trainer} trains it")
 
 
 def _find(name: str) -> tuple[Shape, str]:
@@ -124,23 +123,37 @@ def _counts(shape: Shape) -> dict[str, Any]:
         "parameters": shape.parameters(),
         "active_parameters": shape.active_parameters(),
         "family": shape.arch,
-        "trainers": [] if _differences(shape) else [_TRAINER],
+        "trainers": _trainers(shape),
     }
 
 
+def _trainers(shape: Shape) -> list[str]:
+    return [trainer for trainer, found in _differences(shape).items() if not found]
+
+
 def _trains(shape: Shape) -> str:
-    if _differences(shape):
-        return ""
-    return f"to {shape.traits.window} tokens" if shape.traits.window else "yes"
-
-
-def _differences(shape: Shape) -> list[str]:
-    """Return what the trainer cannot honour at any sequence length."""
     from dsforge.catalog.engines.capabilities import capabilities
+
+    window = shape.traits.window
+    return ", ".join(
+        f"{trainer} to {window} tokens"
+        if window is not None and "window" not in capabilities(trainer).traits
+        else trainer
+        for trainer in _trainers(shape)
+    )
+
+
+def _differences(shape: Shape) -> dict[str, list[str]]:
+    """Return by trainer what it cannot honour at any sequence length."""
+    from dsforge.catalog.engines.capabilities import capabilities, trainers
     from dsforge.catalog.families import families
     from dsforge.layout.families import differences
 
-    return differences(shape, [families()[name] for name in capabilities(_TRAINER).families], 1)
+    found = {}
+    for trainer in map(capabilities, trainers()):
+        plain = [families()[name] for name in trainer.families]
+        found[trainer.trainer] = differences(shape, plain, 1, trainer.traits)
+    return found
 
 
 def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:

@@ -141,13 +141,18 @@ def show_logs(
 
 
 @app.command("stop")
-def stop_run(run: RunArgument, runs: RunsOption = None, json: JsonOption = False) -> None:
-    """Stop a run and every process of it, also when its supervisor is dead."""
+def stop_run(
+    run: RunArgument,
+    now: Annotated[bool, typer.Option("--now", help="Make no checkpoint first.")] = False,
+    runs: RunsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Stop a run after a checkpoint, and every process of it, also when its supervisor is dead."""
     from dsforge.runs import registry, stop
 
     if json:
         output.use_json()
-    result = stop.stop_run(registry.find_run(runs_root(runs), run))
+    result = stop.stop_run(registry.find_run(runs_root(runs), run), at_once=now)
     if json:
         output.as_json({"run_id": result.run_id, "how": result.how, "message": result.message})
     else:

@@ -15,7 +15,7 @@ from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.data.corpus import corpus_key, split, standard_library_files
 from dsforge.data.tokenizer import SMALLEST_VOCAB, end_of_text_id, load_tokenizer, train_bpe
-from dsforge.records.environment import HELD_OUT_SUFFIX
+from dsforge.records.corpus import HELD_OUT_SUFFIX
 
 _UINT16_LIMIT = 65_500
 """Megatron stores tokens as uint16 below this vocabulary (megatron/core/datasets: DType.optimal_dtype)."""

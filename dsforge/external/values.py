@@ -18,7 +18,7 @@ RESOLVED = ("parallel.dp", "parallel.zero", "batch.micro", "train.steps", "plan.
 """Names that are None where another fault of the recipe keeps them from being known."""
 RECIPE_KEYS = {"batch.global_size": "batch.global"}
 """Recipe keys that cannot stand in an expression, by the name that does."""
-_TRAITS = ("norm", "activation", "position")
+_TRAITS = ("norm", "activation", "position", "qkv_bias", "qk_norm")
 
 
 def recipe_values(

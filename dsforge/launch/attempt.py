@@ -5,23 +5,28 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from dsforge.base import lease, processes
 from dsforge.base.canonical import dump_line
 from dsforge.base.exits import ExitCode, ExitKind, code_of_signal
 from dsforge.base.files import append_line
 from dsforge.base.processes import ProcessId, signal_name
-from dsforge.base.text import without_escapes
-from dsforge.launch.cause import Cause, Evidence, find_cause
+from dsforge.base.text import first_line, without_escapes
+from dsforge.launch.asking import Asking
+from dsforge.launch.cause import STOPPED, Cause, Evidence, find_cause
 from dsforge.launch.follow import SUPERVISOR, Follower, Item
 from dsforge.launch.guard import guarded
 from dsforge.launch.launchers import Runner, launcher_of
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.stop import Stopper
 from dsforge.launch.types import Command, LaunchRequest, OnEvent, ProgressEvent
-from dsforge.records.run_dir import AttemptDir
+from dsforge.launch.way_on import find_way_on
+from dsforge.records.run_dir import RunDir
 from dsforge.records.streams import EvalLine, Event, ExitRecord, MetricsLine, WorldReport
 
+_REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _TICK_SECONDS = 0.2
 _DRAIN_SECONDS = 1.5
 """From the first failure to stopping the rest: the record of an earlier cause may still be on its way."""
@@ -35,22 +40,24 @@ class Attempt:
     def __init__(
         self,
         request: LaunchRequest,
-        run_id: str,
+        run_dir: RunDir,
         number: int,
-        directory: AttemptDir,
         *,
         on_event: OnEvent,
         signals: StopSignals,
     ) -> None:
-        self.follower = Follower(request.plan, directory)
         self._request = request
         self._plan = request.plan
-        self._run_id = run_id
+        self._run_dir = run_dir
         self._number = number
-        self._directory = directory
+        self._directory = run_dir.attempt(number)
+        self.follower = Follower(request.plan, self._directory)
         self._on_event = on_event
         self._signals = signals
+        self._last_seen: dict[int, float] = {}
         self._vanished: dict[int, float] = {}
+        self._asking = Asking(request.plan.launch.stop_timeout_seconds)
+        self._runner_code: int | None = None
         self._node_launcher: int | None = None
         self._joined_told = False
 
@@ -65,11 +72,11 @@ class Attempt:
         with lease.hold(self._directory.lease), guarded(environ, self._directory.path) as guard_pid:
             start = launcher_of(self._plan)
             runner = start(command, environ, self._directory.launcher_log)
-            stopper = Stopper(self._run_id, runner, guard_pid, lambda: self._signals.count > 1)
+            stopper = Stopper(self._run_dir.path.name, runner, guard_pid, lambda: self._signals.at_once)
             try:
                 on_state("running", runner.identity)
                 self._tell("started", f"deepspeed runner started (pid {runner.identity.pid})")
-                verdict = self._watch(runner)
+                verdict = self._watch(runner, lambda: on_state("stopping", runner.identity))
                 if self.follower.succeeded:
                     stopper.finish(_LAUNCHER_END_SECONDS)
                     return None
@@ -78,38 +85,115 @@ class Attempt:
                     self._tell("stopping", verdict.message)
                 stopper.stop(self._wrappers())
                 self._take_news()
-                return verdict or find_cause(self._evidence(runner))
+                return verdict or self._cause(runner)
             finally:
                 stopper.kill()
                 processes.reap(self._sessions(runner))
 
-    def _watch(self, runner: Runner) -> Cause | None:
+    def _watch(self, runner: Runner, on_stopping: Callable[[], None]) -> Cause | None:
         """Return when the attempt is over: a cause that dsforge itself sets, or None to look for one."""
         started = time.monotonic()
         over_at: float | None = None
         while True:
             # Asked before the streams are read: what a dead process wrote is then among the news.
-            gone = [rank for rank, report in self.follower.reports.items() if not _wrapper_alive(report)]
-            runner_ended = runner.return_code() is not None
+            gone = self._gone()
+            self._runner_code = runner.return_code()
             self._take_news()
             for rank in gone:
                 if rank not in self.follower.exits:
-                    self._vanished.setdefault(rank, time.time())
+                    self._vanished.setdefault(rank, self._last_seen[rank])
             if self.follower.succeeded:
                 return None
-            if (cause := self._own_cause(started)) is not None:
+            if self._is_asked() and not self._asking.begun:
+                on_stopping()
+                self._begin_to_ask()
+            if self._asking.begun:
+                self._asking.pass_on(self._wrappers())
+                all_ended = all(rank in gone for rank in self.follower.reports)
+                some_ended = bool(self.follower.exits)
+                if self._signals.at_once or self._asking.is_over(some_ended=some_ended, all_ended=all_ended):
+                    return None
+            elif (cause := self._own_cause(started)) is not None:
                 return cause
-            if self.follower.failed or self._vanished or runner_ended:
+            if self._broken():
                 over_at = over_at or time.monotonic() + _DRAIN_SECONDS
                 if time.monotonic() >= over_at:
                     return None
             processes.reap(self._sessions(runner))
             time.sleep(_TICK_SECONDS)
 
+    def _gone(self) -> list[int]:
+        """Return the ranks whose wrapper has ended; what they broke happened after they were last seen."""
+        gone, now = [], time.time()
+        for rank, report in self.follower.reports.items():
+            if not _wrapper_alive(report):
+                gone.append(rank)
+                self._last_seen.setdefault(rank, report.time)
+            else:
+                self._last_seen[rank] = now
+        return gone
+
+    def _is_asked(self) -> bool:
+        """Tell whether dsforge, its runner or a rank was told to stop; the others do not know of it yet."""
+        if self._signals.first is not None or self._runner_request is not None:
+            return True
+        # Once something broke, launchers tell the ranks that are left to stop.
+        on_request = any(record.stopped_on_request for record in self.follower.exits.values())
+        return on_request and not self._failed()
+
+    @property
+    def _runner_request(self) -> int | None:
+        """The signal that ended the runner, if it is one that asks: the ranks live on and can be asked."""
+        number = -(self._runner_code or 0)
+        return number if number in _REQUESTS else None
+
+    def _begin_to_ask(self) -> None:
+        self._asking.begin()
+        limit = self._asking.timeout_seconds
+        wait = f", {limit:g} s at most" if limit else ""
+        self._tell("stopping", f"stopping: the ranks finish their step and save a checkpoint{wait}")
+
+    def _broken(self) -> bool:
+        """Tell whether a rank or a launcher has ended without having been asked to."""
+        return self._failed() or (self._runner_code is not None and not self._asking.begun)
+
+    def _failed(self) -> bool:
+        records = self.follower.exits.values()
+        return bool(self._vanished) or any(one.code != 0 and not one.stopped_on_request for one in records)
+
+    def _cause(self, runner: Runner) -> Cause:
+        """Return why the attempt ended that did not end well; for one that was stopped, with the way on."""
+        cause = self._stopped(runner) if self._asking.begun else None
+        cause = cause or find_cause(self._evidence(runner))
+        if cause.kind not in STOPPED:
+            return cause
+        metrics = self.follower.last_metrics
+        way_on = find_way_on(self._request, self._run_dir, metrics.step if metrics else None)
+        message = way_on.after(first_line(cause.message))
+        self._record("stopped", message, **way_on.as_dict())
+        return replace(cause, message=message)
+
+    def _stopped(self, runner: Runner) -> Cause | None:
+        """Return that dsforge or its runner was told to stop, and what came between; None when a rank was."""
+        number = self._signals.first or self._runner_request
+        if number is None:
+            return None
+        message = (
+            f"{'' if self._signals.first else 'the deepspeed runner was '}stopped by {signal_name(number)}"
+        )
+        if self._signals.at_once:
+            message += ", at once"
+        elif self._failed():
+            message += f", but {first_line(find_cause(self._evidence(runner)).message)}"
+        elif self._asking.is_late:
+            message += (
+                f", but not all was done within launch.stop_timeout, {self._asking.timeout_seconds:g} s"
+            )
+        kind = ExitKind.INTERRUPTED if number == signal.SIGINT else ExitKind.TERMINATED
+        return Cause(kind, code_of_signal(number), message, signal=number)
+
     def _own_cause(self, started: float) -> Cause | None:
         follower, launch = self.follower, self._plan.launch
-        if self._signals.first is not None:
-            return _interrupted(self._signals.first)
         if follower.mismatch is not None:
             report, difference = follower.mismatch
             code = int(ExitCode.BEFORE_FIRST_STEP)
@@ -173,9 +257,12 @@ class Attempt:
         self._on_event(ProgressEvent(time.time(), name, message, self._number, rank, metrics, event))
 
     def _tell(self, name: str, message: str) -> None:
-        line = Event(time=time.time(), source=SUPERVISOR, name=name, message=message, data={})
-        append_line(self._directory.events, dump_line(line.as_dict()))
+        self._record(name, message)
         self._emit(name, message)
+
+    def _record(self, name: str, message: str, **data: Any) -> None:
+        line = Event(time=time.time(), source=SUPERVISOR, name=name, message=message, data=data)
+        append_line(self._directory.events, dump_line(line.as_dict()))
 
     def _wrappers(self) -> list[ProcessId]:
         return [ProcessId(report.pid, report.pid_start) for report in self.follower.reports.values()]
@@ -208,11 +295,6 @@ class Attempt:
 
 def _wrapper_alive(report: WorldReport) -> bool:
     return processes.is_alive(ProcessId(report.pid, report.pid_start))
-
-
-def _interrupted(number: int) -> Cause:
-    kind = ExitKind.INTERRUPTED if number == signal.SIGINT else ExitKind.TERMINATED
-    return Cause(kind, code_of_signal(number), f"stopped by {signal_name(number)}", signal=number)
 
 
 def _last_lines(data: bytes) -> list[str]:

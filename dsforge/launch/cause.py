@@ -11,6 +11,8 @@ from dsforge.base.processes import signal_name
 from dsforge.records.run_state import RunExit
 from dsforge.records.streams import ExitRecord, WorldReport
 
+STOPPED = (ExitKind.INTERRUPTED, ExitKind.TERMINATED)
+"""Ends that somebody asked for."""
 _SIGKILL = 9
 _NOTICE_SECONDS = 1.0
 """A killed process is noticed up to this much later than it died; what it broke is recorded at once."""
@@ -23,7 +25,7 @@ class Evidence:
     """What is known when an attempt is over. Times in seconds since the epoch.
 
     `vanished`: ranks whose wrapper was gone without an exit record before anybody was told to stop, and
-    when that was noticed. `tails`: the last output of those ranks. `node_launcher_pid`: the process of
+    when it was last seen alive. `tails`: the last output of those ranks. `node_launcher_pid`: the process of
     deepspeed.launcher.launch.
     """
 
@@ -77,12 +79,19 @@ def find_cause(evidence: Evidence) -> Cause:
             f"rank {first.rank}: {first.message}",
             rank=first.rank,
         )
-    own = [(noticed - _NOTICE_SECONDS, rank) for rank, noticed in evidence.vanished.items()]
+    own = [(last_seen, rank) for rank, last_seen in evidence.vanished.items()]
     own += [
         ((record.failed_at or record.time) - (_NOTICE_SECONDS if record.signal == _SIGKILL else 0.0), rank)
         for rank, record in evidence.exits.items()
         if record.cause in ("exception", "signal")
     ]
+    if not evidence.vanished:
+        # Who told the others to stop was then the launcher, because of the rank that vanished.
+        own += [
+            (record.failed_at, rank)
+            for rank, record in evidence.exits.items()
+            if record.stopped_on_request and record.failed_at is not None
+        ]
     if own:
         _, rank = min(own)
         cause = _cause_of_rank(rank, evidence)
@@ -103,6 +112,10 @@ def _cause_of_rank(rank: int, evidence: Evidence) -> Cause:
             message = f"{who} ended with code {returned} {when} and could leave no record"
             return Cause(ExitKind.RANK_FAILED, returned, message, rank, None, host, tail)
         return _killed(rank, -returned, f"{who} was killed by {signal_name(-returned)} {when}", host, tail)
+    if record.cause == "stopped":
+        # A trainer that was told on its own has no wrapper that would know of it.
+        message = f"{who} was {record.message}" if record.signal else f"{who} {record.message}"
+        return Cause(ExitKind.TERMINATED, int(ExitCode.TERMINATED), message, rank, record.signal, host)
     if record.cause == "signal":
         number = record.signal or _SIGKILL
         message = f"{who} was killed by {signal_name(number)} {when}"
@@ -148,10 +161,16 @@ def _launcher_died(who: str, number: int, when: str) -> Cause:
 
 
 def _wrapper_return_code(evidence: Evidence) -> int:
-    """Return what the node's launcher says about the first rank that failed; SIGKILL unless it says more."""
+    """Return what the node's launcher says about the first rank that failed; SIGKILL unless it says more.
+
+    It does not say which rank that was: a code that another rank recorded is the other's.
+    """
+    recorded = {0, *(record.code for record in evidence.exits.values())}
     for line in evidence.launcher_log:
-        if (match := _RETURN_CODE.search(line)) and int(match[1]) != 0 and len(evidence.vanished) == 1:
-            return int(match[1])
+        if (match := _RETURN_CODE.search(line)) and len(evidence.vanished) == 1:
+            code = int(match[1])
+            if code not in recorded:
+                return code
     return -_SIGKILL
 
 

@@ -63,6 +63,8 @@ def check_resume(request: LaunchRequest, marks: Sequence[str]) -> None:
 
 def difference_from_plan(manifest: CheckpointManifest, plan: Plan) -> str | None:
     """Return how a checkpoint differs from a plan that would go on from it, or None."""
+    if manifest.trainer != plan.trainer:
+        return f"trainer was {manifest.trainer}, the plan says {plan.trainer}"
     saved = manifest.layout
     for name, planned in layout_facts(plan).items():
         if name in saved and saved[name] != planned:

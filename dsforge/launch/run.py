@@ -14,7 +14,7 @@ from dsforge.base import lease, prctl, processes
 from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.launch import machine, op_cache
 from dsforge.launch.attempt import Attempt
-from dsforge.launch.cause import Cause
+from dsforge.launch.cause import STOPPED, Cause
 from dsforge.launch.command import build_command, describe_launch
 from dsforge.launch.create import create_run, disk_error, vanished
 from dsforge.launch.preflight import Preflight, look
@@ -26,6 +26,8 @@ from dsforge.records.run_state import Restart, RunExit, RunState, write_state
 from dsforge.records.streams import MetricsLine
 
 _RESTARTABLE = (ExitKind.RANK_KILLED, ExitKind.LAUNCHER_DIED, ExitKind.WATCHDOG)
+_MOST_FRUITLESS = 3
+"""Attempts in a row that end before a step: one may be bad luck, three would be followed by more."""
 
 
 def launch_run(request: LaunchRequest, on_event: OnEvent) -> RunOutcome:
@@ -107,7 +109,8 @@ def _prepare_ops(request: LaunchRequest, found: Preflight, on_event: OnEvent) ->
         on_event(
             ProgressEvent(time.time(), "prebuild", f"building {', '.join(names)} where it is not built yet")
         )
-        op_cache.build_ops(names, ops_environ)
+        for why in op_cache.build_ops(names, ops_environ):
+            on_event(ProgressEvent(time.time(), "prebuild", f"the ranks use PyTorch's fused AdamW: {why}"))
 
 
 class _Run:
@@ -129,6 +132,7 @@ class _Run:
         self._losses: dict[int, float] = {}
         self._validation_losses: dict[int, float] = {}
         self._last_metrics: MetricsLine | None = None
+        self._fruitless = 0
         supervisor = processes.identify(os.getpid())
         assert supervisor is not None, "this process runs"
         self._state = RunState(
@@ -175,17 +179,14 @@ class _Run:
             python_path=machine.python_path(self._request.environ),
         )
         attempt = Attempt(
-            self._request,
-            self._state.run_id,
-            number,
-            self._run_dir.attempt(number),
-            on_event=self._on_event,
-            signals=self._signals,
+            self._request, self._run_dir, number, on_event=self._on_event, signals=self._signals
         )
         try:
             return attempt.run(command, lambda word, launcher: self._save(state=word, launcher=launcher))
         finally:
             self._losses |= attempt.follower.losses
+            made_a_step = attempt.follower.last_metrics is not None
+            self._fruitless = 0 if made_a_step else self._fruitless + 1
             self._validation_losses |= attempt.follower.validation_losses
             self._last_metrics = attempt.follower.last_metrics or self._last_metrics
 
@@ -193,7 +194,9 @@ class _Run:
         return (
             cause is not None
             and cause.kind in _RESTARTABLE
-            and self._last_metrics is not None  # a run that never made a step would fail the same way again
+            # What ends by itself before the first step would end the same way again.
+            and (cause.signal is not None or self._last_metrics is not None)
+            and self._fruitless < _MOST_FRUITLESS
             and self._signals.first is None
             and len(self._state.restarts) < self._request.plan.launch.restarts
         )
@@ -211,8 +214,7 @@ class _Run:
             how, word = RunExit(int(ExitCode.OK), ExitKind.OK.value, "every rank ended well"), "succeeded"
         else:
             how = cause.as_exit(stepped=self._last_metrics is not None)
-            asked = cause.kind in (ExitKind.INTERRUPTED, ExitKind.TERMINATED)
-            word = "stopped" if asked else "failed"
+            word = "stopped" if cause.kind in STOPPED else "failed"
         self._save(state=word, exit=how, ended_time=time.time())
         self._emit("ended", how.message)
         return RunOutcome(

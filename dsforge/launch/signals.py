@@ -1,4 +1,4 @@
-"""Signals to dsforge while it supervises: the first asks the ranks to end, the second ends them at once."""
+"""Signals to dsforge while it supervises: to stop after a checkpoint, or at once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class StopSignals:
-    """Collects SIGINT, SIGTERM and SIGHUP while it is entered; outside the main thread it collects none."""
+    """Collects what asks for an end while it is entered; outside the main thread it collects none.
+
+    `first` is the signal that the end is put down to. `at_once`: SIGQUIT, or a SIGINT after
+    another signal. Another SIGTERM changes nothing: schedulers repeat it.
+    """
 
     def __init__(self) -> None:
         self.first: int | None = None
-        self.count = 0
+        self.at_once = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -33,6 +37,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
+        again = self.first is not None
+        self.at_once = self.at_once or number == signal.SIGQUIT or (again and number == signal.SIGINT)
         if self.first is None:
             self.first = number
-        self.count += 1

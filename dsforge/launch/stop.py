@@ -1,4 +1,4 @@
-"""Ends every process of a run: asked first, then killed, and looked for until none is left."""
+"""Ends every process of a run at once: told first, then killed, and looked for until none is left."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dsforge.launch.launchers import Runner
 from dsforge.records import environment
 
 GRACE_SECONDS = 4.5
-"""Longer than a rank's own patience with its trainer (dsforge/rank/main.py)."""
+"""For a rank to kill its trainer, to take its last output and to write how it ended."""
 LAUNCHER_SECONDS = 2.5
 """For the launchers to notice that their ranks have ended; deepspeed looks once a second."""
 _KILL_SECONDS = 10.0
@@ -30,10 +30,10 @@ class Stopper:
     hurry: Callable[[], bool]
 
     def stop(self, wrappers: Iterable[ProcessId]) -> None:
-        """Ask the ranks to end, wait for them and for the launchers, then kill what is left."""
-        asked = [wrapper for wrapper in wrappers if processes.send_signal(wrapper, signal.SIGTERM)]
-        if asked:
-            self._wait(lambda: not any(map(processes.is_alive, asked)), GRACE_SECONDS)
+        """Tell the ranks to end, wait for them and for the launchers, then kill what is left."""
+        told = [wrapper for wrapper in wrappers if not self.hurry() and _end_at_once(wrapper)]
+        if told:
+            self._wait(lambda: not any(map(processes.is_alive, told)), GRACE_SECONDS)
             self._wait(lambda: self.runner.return_code() is not None, LAUNCHER_SECONDS)
         self.kill()
 
@@ -61,3 +61,8 @@ class Stopper:
         deadline = time.monotonic() + patience_seconds
         while not done() and time.monotonic() < deadline and not self.hurry():
             time.sleep(_TICK_SECONDS)
+
+
+def _end_at_once(wrapper: ProcessId) -> bool:
+    # SIGTERM would ask for a checkpoint.
+    return processes.send_signal(wrapper, signal.SIGQUIT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 
 from dsforge.catalog.families import Family
@@ -35,13 +35,15 @@ _VALUES = {
 }
 
 
-def differences(shape: Shape, plain: Iterable[Family], seq_len: int) -> list[str]:
+def differences(
+    shape: Shape, plain: Iterable[Family], seq_len: int, besides: Collection[str] = ()
+) -> list[str]:
     """Return what tells a shape from the nearest of some plain families; empty when it is of one of them.
 
-    A window that no sequence of `seq_len` tokens leaves changes nothing.
+    A window that no sequence of `seq_len` tokens leaves changes nothing, nor do the traits `besides`.
     """
-    own = asdict(shape.traits)
-    if shape.traits.window is not None and shape.traits.window >= seq_len:
+    own = {trait: value for trait, value in asdict(shape.traits).items() if trait not in besides}
+    if "window" in own and shape.traits.window is not None and shape.traits.window >= seq_len:
         own["window"] = None
     nearest = min(
         ([(k, v) for k, v in own.items() if v != getattr(family.traits, k)] for family in plain), key=len

@@ -89,9 +89,9 @@ class Shape:
         return self.parameters() - idle_parameters(self)
 
 
-def padded_vocab(vocab: int, tp: int) -> int:
-    """Return the vocabulary rounded up to a multiple of 128 x TP."""
-    step = VOCAB_DIVISOR * tp
+def padded_vocab(vocab: int, tp: int, divisor: int = VOCAB_DIVISOR) -> int:
+    """Return the vocabulary rounded up to a multiple of divisor x TP."""
+    step = divisor * tp
     return -(-vocab // step) * step
 
 

@@ -9,9 +9,12 @@ Only where the machine cannot hold TP x PP x DP ranks are TP and PP halved, the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.hf.reader import model_row
 from dsforge.plan.types import Plan
 from dsforge.recipe.model import Recipe
 
@@ -97,7 +100,7 @@ def shrink(
     )
     every = plan.train.recompute_every
     block = use("train.recompute_every", every, min(every, shape["layers"] // pp), "a stage has fewer layers")
-    validation = {}
+    validation: dict[str, Any] = {"eval_samples": None}
     if plan.train.eval_every:
         every = min(plan.train.eval_every, steps // 2)
         validation["eval_every"] = use("train.eval_every", plan.train.eval_every, every, few)
@@ -112,6 +115,9 @@ def shrink(
         gpu,
         "ranks are processes of this machine" if gpu == "cpu" else "as found here",
     )
+    for trait, value in _lost_traits(recipe, plan):
+        use(f"model.{trait}", value, None, tiny)
+    use("checkpoint.init", recipe.checkpoint.init, None, "weights drawn from the seed fit a tiny shape")
     if recipe.data is not None:
         use("data", "the recipe's", "the built-in corpus", "real text found on every machine")
     data = {
@@ -128,11 +134,16 @@ def shrink(
             "partition": layout.partition if shape["layers"] % pp == 0 else "parameters",
         },
         "batch": {"global": size, "micro": micro, "seq_len": seq_len},
-        "train": {**plan.train.model_dump(), "steps": steps, "recompute_every": block, **validation},
+        "train": {
+            **plan.train.model_dump(exclude={"eval_samples"}),
+            "steps": steps,
+            "recompute_every": block,
+            **validation,
+        },
         "optimizer": {**recipe.optimizer.model_dump(), "lr": rate, "warmup_steps": warmup, "min_lr": 0.0},
         "launch": {
             **recipe.launch.model_dump(
-                include={"env", "watchdog", "rendezvous_timeout", "collective_timeout"}
+                include={"env", "watchdog", "rendezvous_timeout", "collective_timeout", "stop_timeout"}
             ),
             "restarts": 0,
         },
@@ -140,6 +151,15 @@ def shrink(
         **({"external": recipe.external.model_dump(mode="json")} if recipe.external else {}),
     }
     return Shrunk(data, tuple(changes))
+
+
+def _lost_traits(recipe: Recipe, plan: Plan) -> Iterator[tuple[str, Any]]:
+    """Yield the traits of a `config.json` that a shape written out cannot say."""
+    if plan.model.hf_config is not None:
+        row = model_row(plan.model.hf_config, plan.model.name)
+        for trait in capabilities(recipe.trainer).traits:
+            if row.get(trait):
+                yield trait, row[trait]
 
 
 def _degrees(tp: int, pp: int, dp: int, max_ranks: int) -> tuple[int, int, int]:

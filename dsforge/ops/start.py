@@ -12,6 +12,7 @@ from dsforge.launch.run import describe_run, launch_run
 from dsforge.launch.types import LaunchDescription, LaunchRequest, OnEvent, RunOutcome
 from dsforge.ops.bundles import plan_and_bundle, recipe_root
 from dsforge.ops.data_check import check_data
+from dsforge.ops.weights_check import check_weights
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
 
@@ -32,6 +33,7 @@ def start(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> tup
     request = _request(loaded, options)
     plan = request.plan
     check_data(plan, loaded, recipe_root(loaded))
+    check_weights(plan, loaded, recipe_root(loaded))
     if plan.data.builtin_vocab is not None:
         from dsforge.data.prepare import builtin_corpus
 
@@ -48,6 +50,7 @@ def describe(loaded: LoadedRecipe, options: StartOptions) -> LaunchDescription:
     described = describe_run(request)
     try:
         check_data(request.plan, loaded, recipe_root(loaded))
+        check_weights(request.plan, loaded, recipe_root(loaded))
     except DsforgeError as error:
         return replace(described, refusals=(error, *described.refusals))
     return described

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import ceil
+from typing import Any
 
 from dsforge import __version__
 from dsforge.base.errors import Finding
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.tables import Hardware
 from dsforge.cost.states import gradient_sum_bytes, nominal, state_bytes
 from dsforge.external.values import INIT_STD
-from dsforge.layout.shape import Shape, padded_vocab
+from dsforge.layout.hf_config import config_of, for_training
+from dsforge.layout.shape import Shape
 from dsforge.layout.stages import stage_components
 from dsforge.plan.auto import Resolved
 from dsforge.plan.environment import derive_environment
@@ -46,10 +49,18 @@ def assemble(
     hardware: Hardware,
     resolved: Resolved,
     findings: list[Finding],
+    model_config: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """Return the Plan of a recipe that no rule refuses."""
+    """Return the Plan of a recipe that no rule refuses, whose model may stand in a `config.json`."""
     assert resolved.batch is not None
     assert resolved.steps is not None
+    assert resolved.padded_vocab is not None
+    hf_config = None
+    if capabilities(recipe.trainer).hugging_face:
+        given = model_config or config_of(shape)
+        hf_config = for_training(given)
+        for key in sorted(key for key, value in hf_config.items() if given.get(key, value) != value):
+            resolved.decide(f"model.{key}", hf_config[key], "the trainer applies no dropout")
     external = _external(recipe, shape, hardware, resolved)
     return Plan(
         dsforge_version=__version__,
@@ -57,7 +68,7 @@ def assemble(
         trainer=recipe.trainer,
         accelerator="cpu" if hardware.accelerator == "cpu" else "cuda",
         gpu=hardware.name,
-        model=_model(shape, recipe.parallel.tp),
+        model=_model(shape, resolved.padded_vocab, hf_config),
         parameters=Parameters(
             total=shape.parameters(), active=shape.active_parameters(), by_component=shape.components()
         ),
@@ -95,7 +106,7 @@ def _external(recipe: Recipe, shape: Shape, hardware: Hardware, resolved: Resolv
     return program(section, values_of(recipe, shape, hardware, resolved))
 
 
-def _model(shape: Shape, tp: int) -> Model:
+def _model(shape: Shape, padded_vocab: int, hf_config: dict[str, Any] | None) -> Model:
     traits = shape.traits
     return Model(
         name=shape.name,
@@ -107,7 +118,7 @@ def _model(shape: Shape, tp: int) -> Model:
         head_dim=shape.head_dim,
         ffn_hidden=shape.ffn_hidden,
         vocab=shape.vocab,
-        padded_vocab=padded_vocab(shape.vocab, tp),
+        padded_vocab=padded_vocab,
         max_positions=shape.max_positions,
         tied=shape.tied,
         norm=traits.norm,
@@ -116,7 +127,10 @@ def _model(shape: Shape, tp: int) -> Model:
         position=traits.position,
         rope_theta=shape.rope_theta,
         linear_bias=traits.qkv_bias and traits.output_bias and traits.mlp_bias,
+        qkv_bias=traits.qkv_bias,
+        qk_norm=traits.qk_norm,
         init_std=INIT_STD,
+        hf_config=hf_config,
     )
 
 
@@ -197,6 +211,7 @@ def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved) -> Launch:
         watchdog_seconds=launch.watchdog,
         rendezvous_timeout_seconds=launch.rendezvous_timeout,
         collective_timeout_seconds=launch.collective_timeout,
+        stop_timeout_seconds=launch.stop_timeout,
     )
 
 

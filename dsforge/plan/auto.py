@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.tables import Hardware
 from dsforge.cost.states import state_bytes
 from dsforge.layout.batch import BatchTriple, solve
@@ -30,6 +31,8 @@ class Resolved:
     batch: BatchTriple | None = None
     steps: int | None = None
     eval_samples: int = 0
+    padded_vocab: int | None = None
+    """The vocabulary as the trainer's layers hold it."""
     stages: tuple[StageLayers, ...] = ()
     parameters_of_stage: tuple[int, ...] = ()
     """Parameters a rank of each stage holds, vocabulary padded."""
@@ -72,7 +75,8 @@ def _stages(recipe: Recipe, shape: Shape, out: Resolved) -> None:
     pp, tp = recipe.parallel.pp, recipe.parallel.tp
     if pp > shape.layers:
         return
-    vocab = padded_vocab(shape.vocab, tp)
+    vocab = padded_vocab(shape.vocab, tp, capabilities(recipe.trainer).vocab_divisor)
+    out.padded_vocab = vocab
     out.stages = tuple(assign(shape, pp, recipe.parallel.partition, vocab))
     out.parameters_of_stage = tuple(rank_parameters(shape, stage, vocab, tp) for stage in out.stages)
 

@@ -46,7 +46,7 @@ def make_plan(loaded: LoadedRecipe, allow: frozenset[str] = frozenset(), *, refu
     blocking = errors if refuse else [e for e in errors if not rules()[e.code].plannable]
     if blocking:
         raise refusal(errors)
-    return assemble(recipe, shape, hardware, resolved, findings)
+    return assemble(recipe, shape, hardware, resolved, findings, loaded.model_config)
 
 
 def refusal(errors: list[Finding]) -> DsforgeError:

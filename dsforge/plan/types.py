@@ -16,7 +16,7 @@ class Frozen(BaseModel):
 
 
 class Model(Frozen):
-    """The shape of the model. `padded_vocab` is a multiple of 128 x TP; padding is masked out.
+    """The shape of the model. `padded_vocab` is what the trainer's layers hold; padding is masked out.
 
     A plan shows any family; a rule (DSF141) keeps one that the trainer does not build from its ranks.
     """
@@ -39,7 +39,14 @@ class Model(Frozen):
     position: Literal["learned", "rope", "alibi"]
     rope_theta: float
     linear_bias: bool
+    """All matrices of the layers have a bias."""
+    qkv_bias: bool
+    """Queries, keys and values have one."""
+    qk_norm: bool
+    """Queries and keys are normalised over the width of a head."""
     init_std: float
+    hf_config: dict[str, Any] | None = None
+    """Values of a Hugging Face `config.json`, for a trainer that builds the model from one."""
 
 
 class Stage(Frozen):
@@ -131,12 +138,15 @@ class Data(Frozen):
 
 
 class Checkpoint(Frozen):
-    """Where and when to save. `dir` None means the run directory; every_steps 0 means at the end only."""
+    """Where and when to save. `dir` None means the run directory; every_steps 0: only `at_end`, if at all."""
 
     dir: str | None
     every_steps: int
+    at_end: bool = True
     keep: int
     resume: str
+    init: str | None = None
+    """Folder with the Hugging Face weights that a run starts from, relative to the recipe's."""
 
 
 class Slurm(Frozen):
@@ -167,6 +177,7 @@ class Launch(Frozen):
     watchdog_seconds: float
     rendezvous_timeout_seconds: float
     collective_timeout_seconds: float
+    stop_timeout_seconds: float
 
 
 class Word(Frozen):

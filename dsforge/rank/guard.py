@@ -17,7 +17,7 @@ from dsforge.records import environment
 
 LEASE_CHECK_SECONDS = 0.5
 PATIENCE_SECONDS = 5.0
-"""For ranks to end themselves and to say why: they look once a second and give their trainer 3 seconds."""
+"""For ranks to end themselves and to say why: they look once a second."""
 _KILL_SECONDS = 60.0
 _TICK_SECONDS = 0.1
 
@@ -27,6 +27,9 @@ def main() -> int:
     attempt = os.environ[environment.ATTEMPT_DIR]
     mark = (environment.ATTEMPT_DIR, attempt)
     path = Path(os.environ[environment.LEASE])
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # Schedulers send these to all processes of a job: its ranks then need time, and their guard.
+        signal.signal(number, signal.SIG_IGN)
     while lease.is_held(path):
         time.sleep(LEASE_CHECK_SECONDS)
     # Launchers that have started no rank yet are not given the time to do it.

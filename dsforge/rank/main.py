@@ -24,19 +24,19 @@ from dsforge.rank.program import command, variables
 from dsforge.rank.secrets import take_secrets
 from dsforge.rank.stops import Stop, StopWatch
 from dsforge.rank.trainer import Trainer
-from dsforge.rank.world import RankWorld, difference_from_plan, read_world
+from dsforge.rank.world import RankWorld, difference_from_plan, read_world, stop_timeout_seconds
 from dsforge.records import environment
 from dsforge.records.program import FILE_NAME, read_program
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import ExitRecord, Heartbeat, WorldReport
 
 HEARTBEAT_SECONDS = 5.0
-GRACE_SECONDS = 3.0
-"""From SIGTERM to SIGKILL of the trainer; the launcher's own patience is 30 seconds."""
 PROGRAM = "--program"
 _TICK_SECONDS = 0.2
 _LATE_STOP_SECONDS = 0.5
 _LAST_OUTPUT_SECONDS = 2.0
+_ANSWERS = (0, ExitCode.TERMINATED, -signal.SIGTERM, -signal.SIGINT)
+"""What a trainer returns that has done what it was asked to."""
 
 
 def main(arguments: list[str]) -> int:
@@ -77,13 +77,14 @@ class _Rank:
         self._stops = stops
         self._stream = attempt.rank_stream(world.node)
         self._next_heartbeat = 0.0
-        self._grace_seconds = GRACE_SECONDS
 
     def run(self, arguments: list[str]) -> int:
         """Check the world, start the trainer, watch it; OSError when the run directory cannot be written."""
         plan = Path(os.environ.get(environment.PLAN, "plan.json"))
+        patience_seconds = 0.0
         try:
             different = difference_from_plan(self._world, plan)
+            patience_seconds = stop_timeout_seconds(plan)
         except (OSError, ValueError) as error:
             different = f"the plan cannot be read: {error}"
         if different is not None:
@@ -100,9 +101,6 @@ class _Rank:
                 return self._refused(f"the program cannot be started: {error}")
             environ |= added
             reader = LogReader(program, self._attempt, self._world.rank)
-            # A supervisor has its own patience; without one, the program has the time it may need to save.
-            if environment.LEASE not in os.environ:
-                self._grace_seconds = program.grace_seconds
         trainer = Trainer(argv, environ)
         pump = OutputPump(
             trainer.output,
@@ -116,7 +114,7 @@ class _Rank:
         pump.start()
         try:
             self._report(trainer)
-            stop = self._watch(trainer)
+            stop = self._watch(trainer, patience_seconds)
         except BaseException:
             trainer.kill_all()
             raise
@@ -151,18 +149,22 @@ class _Rank:
         )
         append_line(self._stream, dump_line(report.as_dict()))
 
-    def _watch(self, trainer: Trainer) -> Stop | None:
+    def _watch(self, trainer: Trainer, patience_seconds: float) -> Stop | None:
+        """Watch to the end; return why the trainer was killed, None when it ended by itself."""
+        asked = False
         while not trainer.ended.wait(_TICK_SECONDS):
-            if (stop := self._stops.reason()) is not None:
-                self._end(trainer)
+            if (stop := self._stops.at_once(patience_seconds)) is not None:
+                trainer.kill_all()
+                trainer.ended.wait()
                 return stop
+            if self._stops.request is not None and not asked:
+                asked = True
+                trainer.send(signal.SIGTERM)
             self._beat()
         if trainer.return_code in (-signal.SIGTERM, -signal.SIGINT):
             # The deepspeed launcher signals children before parents: our own SIGTERM may be on its way.
             deadline = time.monotonic() + _LATE_STOP_SECONDS
-            while time.monotonic() < deadline:
-                if (stop := self._stops.reason()) is not None:
-                    return stop
+            while self._stops.request is None and time.monotonic() < deadline:
                 time.sleep(_TICK_SECONDS / 4)
         return None
 
@@ -173,18 +175,20 @@ class _Rank:
             with contextlib.suppress(OSError):  # a full disk must not end a run that still trains
                 append_line(self._stream, dump_line(beat.as_dict()))
 
-    def _end(self, trainer: Trainer) -> None:
-        trainer.send(signal.SIGTERM)
-        if not trainer.ended.wait(self._grace_seconds):
-            trainer.kill_all()
-            trainer.ended.wait()
-
     def _finish(self, trainer: Trainer, pump: OutputPump, stop: Stop | None) -> int:
         returned = trainer.return_code
         tail = tuple(pump.tail)
+        stop = stop or self._answered(trainer)
         if stop is not None:
             code = code_of_signal(stop.signal or signal.SIGTERM)
-            self._record_exit(code, stop.cause, message=stop.message, signal_number=stop.signal, tail=tail)
+            self._record_exit(
+                code,
+                stop.cause,
+                message=stop.message,
+                signal_number=stop.signal,
+                tail=tail,
+                failed_at=stop.asked_at,
+            )
         elif returned < 0:
             code = code_of_signal(-returned)
             self._record_exit(
@@ -208,6 +212,15 @@ class _Rank:
             code = 0
             self._record_exit(code, "ok", tail=tail)
         return code
+
+    def _answered(self, trainer: Trainer) -> Stop | None:
+        """Return the request that the trainer has ended by, this rank's or another's; None without one."""
+        request = self._stops.request
+        if request is not None and trainer.return_code in _ANSWERS:
+            return request
+        if trainer.return_code == ExitCode.TERMINATED:
+            return Stop("stopped", None, "stopped with a rank that was told to", trainer.end_time)
+        return None
 
     def _record_exit(
         self,

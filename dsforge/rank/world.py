@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,8 @@ def _count(environ: Mapping[str, str], name: str) -> int:
 
 def difference_from_plan(world: RankWorld, plan_path: Path) -> str | None:
     """Return how the world differs from plan.json's layout, or None; OSError, ValueError for a bad file."""
-    plan = json.loads(plan_path.read_text("utf-8"))
-    try:
-        planned_world = int(plan["layout"]["world_size"])
-        planned_slots = int(plan["layout"]["gpus_per_node"])
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{plan_path} is not a plan: {error} is missing") from error
+    layout = _section(plan_path, "layout", "world_size", "gpus_per_node")
+    planned_world, planned_slots = int(layout["world_size"]), int(layout["gpus_per_node"])
     if world.world_size != planned_world:
         return f"the launcher started {world.world_size} ranks, the plan has {planned_world}"
     if world.rank >= planned_world:
@@ -56,3 +53,16 @@ def difference_from_plan(world: RankWorld, plan_path: Path) -> str | None:
             f"the plan puts it at local rank {expected[1]} of node {expected[0]}"
         )
     return None
+
+
+def stop_timeout_seconds(plan_path: Path) -> float:
+    """Return how long a request to stop may take, 0 for no limit; OSError, ValueError for a bad file."""
+    return float(_section(plan_path, "launch", "stop_timeout_seconds")["stop_timeout_seconds"])
+
+
+def _section(plan_path: Path, name: str, *keys: str) -> dict[str, Any]:
+    try:
+        section = json.loads(plan_path.read_text("utf-8"))[name]
+        return {key: section[key] for key in keys}
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{plan_path} is not a plan: {error} is missing") from error

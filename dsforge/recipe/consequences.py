@@ -97,8 +97,10 @@ CONSEQUENCES: dict[str, Consequence] = {
     "data.workers": _E,
     "checkpoint.dir": _E,
     "checkpoint.every_steps": _E,
+    "checkpoint.at_end": _E,
     "checkpoint.keep": _E,
     "checkpoint.resume": _C,  # other weights to start from
+    "checkpoint.init": _C,
     **dict.fromkeys(
         (
             "launch.launcher",
@@ -111,6 +113,7 @@ CONSEQUENCES: dict[str, Consequence] = {
             "launch.watchdog",
             "launch.rendezvous_timeout",
             "launch.collective_timeout",
+            "launch.stop_timeout",
         ),
         _E,
     ),

@@ -13,6 +13,7 @@ PATH_KEYS = (
     "checkpoint.dir",
     "checkpoint.resume",
     "external.path",
+    "checkpoint.init",
 )
 DATA_SET_KEYS = ("data.train", "data.valid")
 _WORDS = {"checkpoint.resume": ("auto", "never")}

@@ -41,9 +41,10 @@ class Section(BaseModel):
 class ShapeSection(Section):
     """A model's shape written out instead of named."""
 
-    arch: Literal["gpt", "llama"] = Field(
+    arch: Literal["gpt", "llama", "qwen2", "qwen3"] = Field(
         description="gpt: learned positions, LayerNorm, GELU, biases; "
-        "llama: RoPE, RMSNorm, SwiGLU, no biases."
+        "llama: RoPE, RMSNorm, SwiGLU, no biases; "
+        "qwen2: llama with biases of queries, keys and values; qwen3: llama with norms on queries and keys."
     )
     layers: Annotated[PositiveCount, Field(le=10_000)] = Field(description="Transformer layers.")
     hidden: Annotated[PositiveCount, Field(le=10**7)] = Field(description="Width of the residual stream.")
@@ -65,8 +66,10 @@ class ShapeSection(Section):
     max_positions: PositiveCount | None = Field(
         default=None, description="Learned positions (gpt); default: batch.seq_len."
     )
-    rope_theta: Positive | None = Field(default=None, description="RoPE base (llama); default: 10000.")
-    norm_eps: Epsilon | None = Field(default=None, description="Default: 1e-5.")
+    rope_theta: Positive | None = Field(default=None, description="RoPE base (all but gpt); default: 10000.")
+    norm_eps: Epsilon | None = Field(
+        default=None, description="Default: 1e-5 for gpt and llama, 1e-6 for qwen2 and qwen3."
+    )
 
 
 class ClusterSection(Section):
@@ -220,10 +223,18 @@ class CheckpointSection(Section):
     """When and where states are saved."""
 
     dir: PathText | None = Field(default=None, description="Default: inside the run directory.")
-    every_steps: StepsOrNone = Field(default=0, description="Steps between saves; 0: only at the end.")
+    every_steps: StepsOrNone = Field(
+        default=0, description="Steps between saves; 0: none but the one at the end."
+    )
+    at_end: Flag = Field(default=True, description="Save after the last step; false for a benchmark.")
     keep: Count = Field(default=3, description="Newest checkpoints kept; 0: all.")
     resume: PathText = Field(
         default="auto", description="auto: newest whole checkpoint if any; never; or a checkpoint's path."
+    )
+    init: PathText | None = Field(
+        default=None,
+        description="A folder with a Hugging Face model (config.json, *.safetensors) whose weights "
+        "the run starts from; default: weights drawn from train.seed.",
     )
 
 
@@ -270,6 +281,10 @@ class LaunchSection(Section):
     rendezvous_timeout: Seconds = Field(default=300.0, description="For all ranks to meet; 0: no limit.")
     collective_timeout: Seconds = Field(
         default=600.0, description="For one collective operation; 0: no limit."
+    )
+    stop_timeout: Seconds = Field(
+        default=300.0,
+        description="From a request to stop to its checkpoint, then ranks are killed; 0: no limit.",
     )
 
 

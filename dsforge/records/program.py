@@ -31,7 +31,7 @@ class ProgramFile:
     `bases`: what an argument, by its index, is a path from; `configuration` is handed over in
     `configuration_option`, its paths by dotted key in `configuration_bases`. `patterns`: regular expressions
     by event, looked for in the output of `metrics_rank`. `stubs`: imports that stand-ins serve where they are
-    missing. `tokens_per_step` counts the whole job. `grace_seconds`: from SIGTERM to SIGKILL.
+    missing. `tokens_per_step` counts the whole job.
     """
 
     flavour: str
@@ -46,7 +46,6 @@ class ProgramFile:
     configuration: dict[str, Any] | None = None
     configuration_bases: dict[str, str] = field(default_factory=dict)
     configuration_option: str | None = None
-    grace_seconds: float = 3.0
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> str:

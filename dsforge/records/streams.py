@@ -132,9 +132,9 @@ class ExitRecord(_Line):
     """How a rank ended. Success of a run is one of these with code 0 from every planned rank.
 
     `cause`: ok, exception, signal, parent_died, lease_lost, world_mismatch, stopped.
-    `stopped` means that somebody asked for the end (SIGTERM from the launcher or the supervisor).
-    `failed_at` is when the rank's last traceback appeared: what came first is told from it, since the
-    end of a process comes only after its clean-up.
+    `stopped` means that somebody asked for the end, of this rank or of one that the trainer goes along with.
+    `failed_at` is when the rank's last traceback appeared, or the request to stop: what came first is told
+    from it, since the end of a process comes only after its clean-up. None where a supervisor ended the rank.
     """
 
     time: float
@@ -145,6 +145,11 @@ class ExitRecord(_Line):
     message: str | None = None
     tail: tuple[str, ...] = ()
     failed_at: float | None = None
+
+    @property
+    def stopped_on_request(self) -> bool:
+        """Tell whether the rank ended because somebody asked for it, and not along with another's failure."""
+        return self.cause == "stopped" and self.failed_at is not None
 
     @classmethod
     def kind(cls) -> str:

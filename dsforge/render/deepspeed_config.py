@@ -22,7 +22,7 @@ def deepspeed_config(plan: Plan) -> dict[str, Any]:
     }
     if plan.accelerator == "cpu":
         # Without this the library compiles its fused CPU Adam, minutes of work for a toy.
-        parameters["torch_adam"] = True
+        parameters |= {"torch_adam": True, "fused": True}
     config: dict[str, Any] = {
         "train_batch_size": plan.batch.global_size,
         "train_micro_batch_size_per_gpu": plan.batch.micro,

@@ -30,5 +30,4 @@ def program_file(plan: Plan, program: Program) -> ProgramFile:
         configuration=program.configuration,
         configuration_bases=program.configuration_bases,
         configuration_option=flavour.configuration_option,
-        grace_seconds=flavour.grace_seconds,
     )

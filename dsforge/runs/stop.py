@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import signal
 import socket
 import time
@@ -15,11 +17,12 @@ from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.processes import ProcessId
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
-from dsforge.records.run_state import ENDED_STATES, RunExit, RunState, write_state
+from dsforge.records.run_state import ENDED_STATES, RunExit, RunState, read_state, write_state
 from dsforge.runs.details import read_reports
 from dsforge.runs.registry import state_or_fail, supervisor_alive
 
 SUPERVISOR_SECONDS = 30.0
+"""For a supervisor to end its ranks, besides the time that they may take for a checkpoint."""
 _RANK_SECONDS = 6.0
 _KILL_SECONDS = 10.0
 _TICK_SECONDS = 0.1
@@ -34,10 +37,11 @@ class StopResult:
     message: str
 
 
-def stop_run(run_dir: RunDir) -> StopResult:
+def stop_run(run_dir: RunDir, *, at_once: bool = False) -> StopResult:
     """Stop a run and wait for its end; DsforgeError when it is another machine's or user's to stop.
 
-    A live supervisor is asked and does the rest; without one the ranks are ended here.
+    A live supervisor is asked and does the rest, after a checkpoint unless `at_once`; without one the ranks
+    are ended here.
     """
     state, run_id = state_or_fail(run_dir), run_dir.path.name
     if state.state in ENDED_STATES:
@@ -50,9 +54,11 @@ def stop_run(run_dir: RunDir) -> StopResult:
             f"run `dsforge runs stop {run_id}` on {state.host}",
             exit_code=ExitCode.ENVIRONMENT,
         )
-    if _supervises(run_dir, state) and processes.send_signal(state.supervisor, signal.SIGTERM):
-        if _wait(lambda: not processes.is_alive(state.supervisor), SUPERVISOR_SECONDS):
-            return StopResult(run_id, "supervisor", "the run was stopped")
+    number = signal.SIGQUIT if at_once else signal.SIGTERM
+    if _supervises(run_dir, state) and processes.send_signal(state.supervisor, number):
+        patience = SUPERVISOR_SECONDS + (0.0 if at_once else _stop_timeout_seconds(run_dir))
+        if _wait(lambda: not processes.is_alive(state.supervisor), patience):
+            return StopResult(run_id, "supervisor", _last_words(run_dir))
         return StopResult(
             run_id,
             "late",
@@ -71,6 +77,21 @@ def stop_run(run_dir: RunDir) -> StopResult:
     how = RunExit(int(ExitCode.TERMINATED), ExitKind.TERMINATED.value, message)
     write_state(run_dir.state, replace(state, state="stopped", ended_time=time.time(), exit=how))
     return StopResult(run_id, "ranks", message)
+
+
+def _stop_timeout_seconds(run_dir: RunDir) -> float:
+    """Return how long the ranks of a run may take for a checkpoint; 0 where its plan cannot be read."""
+    try:
+        plan = json.loads((run_dir.bundle / "plan.json").read_text("utf-8"))
+        return float(plan["launch"]["stop_timeout_seconds"]) or math.inf
+    except (OSError, ValueError, TypeError, KeyError):
+        return 0.0
+
+
+def _last_words(run_dir: RunDir) -> str:
+    state = read_state(run_dir.state)
+    how = state.exit if state is not None else None
+    return how.message if how is not None else "the run was stopped"
 
 
 def _supervises(run_dir: RunDir, state: RunState) -> bool:

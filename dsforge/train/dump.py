@@ -15,17 +15,21 @@ from dsforge.train.parameters import ParameterSpec
 from dsforge.train.world import Coordinates
 
 
+def whole_shards(parameters: Mapping[str, nn.Parameter]) -> dict[str, torch.Tensor]:
+    """Return a rank's parameters on the CPU; ZeRO-3 needs every rank to call it."""
+    return {name: _whole_shard(parameter) for name, parameter in parameters.items()}
+
+
 def dump(
-    parameters: Mapping[str, nn.Parameter],
+    tensors: Mapping[str, torch.Tensor],
     specs: Mapping[str, ParameterSpec],
     where: Coordinates,
     folder: Path,
 ) -> None:
-    """Write one file a shard and stage, by replica 0; ZeRO-3 needs every rank to call it.
+    """Write one file a shard and stage, by replica 0.
 
     Tensors stand under their global names; metadata `dsforge` holds the shard's number and every cut.
     """
-    tensors = {name: _whole_shard(parameter) for name, parameter in parameters.items()}
     if where.replica != 0:
         return
     cuts = {
@@ -39,7 +43,7 @@ def dump(
     folder.mkdir(parents=True, exist_ok=True)
     about = json.dumps({"stage": where.stage, "shard": where.shard, "parameters": cuts}, sort_keys=True)
     path = folder / f"stage-{where.stage:03d}-shard-{where.shard:03d}.safetensors"
-    save_file(tensors, path, metadata={"dsforge": about})
+    save_file(dict(tensors), path, metadata={"dsforge": about})
 
 
 def _whole_shard(parameter: nn.Parameter) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,9 +30,14 @@ def parameter_groups(parameters: Mapping[str, nn.Parameter], weight_decay: float
     """Return two groups: matrices, which decay, and one-dimensional biases and norms, which do not."""
     ordered = list(parameters.values())
     return [
-        {"params": [p for p in ordered if p.dim() > 1], "weight_decay": weight_decay},
-        {"params": [p for p in ordered if p.dim() <= 1], "weight_decay": 0.0},
+        {"params": [p for p in ordered if _dimensions(p) > 1], "weight_decay": weight_decay},
+        {"params": [p for p in ordered if _dimensions(p) <= 1], "weight_decay": 0.0},
     ]
+
+
+def _dimensions(parameter: nn.Parameter) -> int:
+    # ZeRO-3 may have emptied it already; its own shape then stands beside it.
+    return len(getattr(parameter, "ds_shape", parameter.shape))
 
 
 class Engine:
@@ -66,9 +71,10 @@ class Engine:
         self.grid = module.mpu() if self.pipeline else grid
         self.own_loss: float | None = None
         """The last step's loss as this rank alone computed it; None on a stage without a loss."""
+        self.before_update: Callable[[], None] = lambda: None
+        """Called once a step on every rank, when the gradients are there and the optimizer begins."""
         self._own_norm: float | None = None
-        if plan.layout.zero == 0 and plan.train.precision == "fp32":
-            self._measure_norm_before_clipping()
+        self._watch_updates()
 
     @property
     def optimizer_name(self) -> str:
@@ -76,15 +82,18 @@ class Engine:
         basic = self.deepspeed.basic_optimizer
         return f"{type(basic).__module__}.{type(basic).__name__}"
 
-    def _measure_norm_before_clipping(self) -> None:
-        # Here the engine clips without keeping the norm, and on a pipeline clips by a wrong one.
+    def _watch_updates(self) -> None:
         take_step = self.deepspeed._take_model_step
+        # Here the engine clips without keeping the norm, and on a pipeline clips by a wrong one.
+        measures_norm = self.plan.layout.zero == 0 and self.plan.train.precision == "fp32"
 
-        def measured(*arguments: Any, **options: Any) -> Any:
-            self._own_norm = self._gradient_norm()
+        def watched(*arguments: Any, **options: Any) -> Any:
+            self.before_update()
+            if measures_norm:
+                self._own_norm = self._gradient_norm()
             return take_step(*arguments, **options)
 
-        self.deepspeed._take_model_step = measured
+        self.deepspeed._take_model_step = watched
 
     @torch.no_grad()
     def _gradient_norm(self) -> float:
@@ -94,7 +103,7 @@ class Engine:
             cut = getattr(parameter, "tensor_model_parallel", False)
             tied_copy = getattr(parameter, "ds_pipe_replicated", False)
             if parameter.grad is not None and (cut or first_shard) and not tied_copy:
-                total += parameter.grad.double().square().sum()
+                total += torch.linalg.vector_norm(parameter.grad, dtype=torch.float64).square()
         dist.all_reduce(total, group=self.grid.get_model_parallel_group())
         return math.sqrt(total.item())
 

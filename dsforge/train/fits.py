@@ -58,6 +58,13 @@ def parameter_entries(plan: Plan) -> tuple[ParameterEntry, ...]:
 
 def check_fits(manifest: CheckpointManifest, plan: Plan, data: DataFacts, folder: Path) -> None:
     """Compare a checkpoint with the plan and data that go on from it; DsforgeError names what differs."""
+    if manifest.trainer != plan.trainer:
+        raise _misfit(
+            "DSF331",
+            f"the checkpoint was saved by the trainer {manifest.trainer}, the plan says {plan.trainer}",
+            "resume with the trainer that it was saved by, or name another checkpoint.dir",
+            folder,
+        )
     planned = layout_facts(plan)
     for fact in sorted(planned.keys() | manifest.layout.keys()):
         if planned.get(fact) != manifest.layout.get(fact):

@@ -37,6 +37,6 @@ def with_usable_optimizer(ds_config: dict[str, Any], device: torch.device) -> di
     try:
         FusedAdamBuilder().load()
     except Exception as error:  # noqa: BLE001 - a compiler, its absence or a driver may raise anything
-        log.warning("deepspeed's fused AdamW cannot be built here, using PyTorch's: %s", error)
-        options["torch_adam"] = True
+        log.warning("deepspeed's fused AdamW cannot be built here, using PyTorch's fused one: %s", error)
+        options |= {"torch_adam": True, "fused": True}
     return config

@@ -8,7 +8,7 @@ The ids of the samples travel with the hidden states, from stage to stage too: d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -179,6 +179,14 @@ class PositionEmbedding(nn.Module):
         yield "embedding.position.weight", self.table.weight
 
 
+@cache
+def rotary_angles(length: int, head_dim: int, theta: float, device: torch.device) -> torch.Tensor:
+    """Return the rotary angles [s, 1, 1, head_dim] in fp32 (Su et al. 2021, equation 15)."""
+    half = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
+    turns = torch.outer(torch.arange(length, dtype=torch.float32, device=device), 1.0 / theta**half)
+    return torch.cat((turns, turns), dim=-1)[:, None, None, :]
+
+
 class Layer(nn.Module):
     """One transformer layer, counted from 0."""
 
@@ -197,18 +205,12 @@ class Layer(nn.Module):
             pg_collection=ProcessGroupCollection(tp=groups.tensor, pp=groups.alone, cp=groups.alone),
         )
 
-    def angles(self, length: int, device: torch.device) -> torch.Tensor | None:
-        """Return the rotary angles [s, 1, 1, head_dim] in fp32 (Su et al. 2021, equation 15)."""
-        if self.theta is None:
-            return None
-        half = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=device) / self.head_dim
-        turns = torch.outer(torch.arange(length, dtype=torch.float32, device=device), 1.0 / self.theta**half)
-        return torch.cat((turns, turns), dim=-1)[:, None, None, :]
-
     def forward(self, flow: Flow) -> Flow:
         """Return hidden states after this layer."""
         hidden, self.running.samples = flow
-        angles = self.angles(hidden.shape[0], hidden.device)
+        angles = None
+        if self.theta is not None:
+            angles = rotary_angles(hidden.shape[0], self.head_dim, self.theta, hidden.device)
         return self.body(hidden, attention_mask=None, rotary_pos_emb=angles)[0], self.running.samples
 
     def global_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:

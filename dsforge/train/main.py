@@ -5,35 +5,16 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import signal
-import socket
 import sys
-import threading
 from types import ModuleType
 from typing import NoReturn
 
 from dsforge.base.errors import DsforgeError
-from dsforge.base.exits import ExitCode
 from dsforge.train.context import read_context
+from dsforge.train.stop import LISTENER
 
-TRAINERS = {"forge": "dsforge.train.forge"}
-"""A trainer is a module with `train(context)`."""
-
-
-def end_on_sigterm() -> None:
-    """End with 143 on SIGTERM at once, even where the main thread waits inside a collective."""
-    reader, writer = socket.socketpair()
-    writer.setblocking(False)
-    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda *_: None)
-
-    def wait() -> None:
-        while signal.SIGTERM not in reader.recv(64):
-            continue
-        writer.close()
-        os._exit(ExitCode.TERMINATED)
-
-    threading.Thread(target=wait, name="dsforge-sigterm", daemon=True).start()
+TRAINERS = {"forge": "dsforge.train.forge", "transformers": "dsforge.train.hugging_face"}
+"""A trainer is a module with what `dsforge.train.run.Trainer` says."""
 
 
 def trainer_module(name: str) -> ModuleType:
@@ -49,10 +30,12 @@ def main() -> int:
         level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
     )
     log = logging.getLogger("dsforge.train")
-    end_on_sigterm()
+    LISTENER.listen()
     try:
         context = read_context()
-        trainer_module(context.plan.trainer).train(context)
+        trainer = trainer_module(context.plan.trainer)
+        # Loads torch: not before a signal is answered.
+        code: int = importlib.import_module("dsforge.train.run").train(context, trainer)
     except DsforgeError as error:
         where = f" ({error.place})" if error.place and str(error.place) else ""
         sys.stderr.write(f"error[{error.code}]: {error.message}{where}\n")
@@ -62,7 +45,7 @@ def main() -> int:
     except Exception:
         log.exception("rank %s failed", os.environ.get("RANK", "?"))
         return 1
-    return ExitCode.OK
+    return code
 
 
 def end(code: int) -> NoReturn:

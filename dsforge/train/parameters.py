@@ -33,18 +33,18 @@ class ParameterSpec:
     padded_rows: int | None = None
 
 
-def _norm(model: Model, name: str) -> Iterator[ParameterSpec]:
-    yield ParameterSpec(f"{name}.weight", (model.hidden,), None, 1, "one")
+def _norm(model: Model, name: str, width: int) -> Iterator[ParameterSpec]:
+    yield ParameterSpec(f"{name}.weight", (width,), None, 1, "one")
     if model.norm == "layernorm":
-        yield ParameterSpec(f"{name}.bias", (model.hidden,), None, 1, "zero")
+        yield ParameterSpec(f"{name}.bias", (width,), None, 1, "zero")
 
 
 def _linear(
-    model: Model, name: str, rows: int, columns: int, *, dim: int, stride: int = 1
+    name: str, rows: int, columns: int, *, biased: bool, dim: int, stride: int = 1
 ) -> Iterator[ParameterSpec]:
     kind: Kind = "output" if dim == 1 else "weight"
     yield ParameterSpec(f"{name}.weight", (rows, columns), dim, stride, kind)
-    if model.linear_bias:
+    if biased:
         # A row-parallel bias is added after the reduction, so every shard holds all of it.
         yield ParameterSpec(f"{name}.bias", (rows,), 0 if dim == 0 else None, stride, "zero")
 
@@ -55,13 +55,17 @@ def layer_parameters(model: Model, layer: int) -> Iterator[ParameterSpec]:
     heads = model.heads * model.head_dim
     fused = heads + 2 * model.kv_heads * model.head_dim
     gates = 2 if model.activation == "swiglu" else 1
-    yield from _norm(model, f"{at}.input_layernorm")
-    yield from _linear(model, f"{at}.self_attention.linear_qkv", fused, model.hidden, dim=0)
-    yield from _linear(model, f"{at}.self_attention.linear_proj", model.hidden, heads, dim=1)
-    yield from _norm(model, f"{at}.pre_mlp_layernorm")
+    attention, mlp, biased = f"{at}.self_attention", f"{at}.mlp", model.linear_bias
+    yield from _norm(model, f"{at}.input_layernorm", model.hidden)
+    yield from _linear(f"{attention}.linear_qkv", fused, model.hidden, biased=model.qkv_bias, dim=0)
+    if model.qk_norm:
+        yield from _norm(model, f"{attention}.q_layernorm", model.head_dim)
+        yield from _norm(model, f"{attention}.k_layernorm", model.head_dim)
+    yield from _linear(f"{attention}.linear_proj", model.hidden, heads, biased=biased, dim=1)
+    yield from _norm(model, f"{at}.pre_mlp_layernorm", model.hidden)
     rows = gates * model.ffn_hidden
-    yield from _linear(model, f"{at}.mlp.linear_fc1", rows, model.hidden, dim=0, stride=gates)
-    yield from _linear(model, f"{at}.mlp.linear_fc2", model.hidden, model.ffn_hidden, dim=1)
+    yield from _linear(f"{mlp}.linear_fc1", rows, model.hidden, biased=biased, dim=0, stride=gates)
+    yield from _linear(f"{mlp}.linear_fc2", model.hidden, model.ffn_hidden, biased=biased, dim=1)
 
 
 def model_parameters(model: Model) -> Iterator[ParameterSpec]:
@@ -73,6 +77,6 @@ def model_parameters(model: Model) -> Iterator[ParameterSpec]:
         yield ParameterSpec("embedding.position.weight", shape, None, 1, "weight")
     for layer in range(model.layers):
         yield from layer_parameters(model, layer)
-    yield from _norm(model, "final_norm")
+    yield from _norm(model, "final_norm", model.hidden)
     if not model.tied:
         yield ParameterSpec("head.weight", table, 0, 1, "weight", model.padded_vocab)

@@ -19,9 +19,17 @@ from dsforge.train.sinks.registry import Sink, open_sinks
 
 def memory_peak_bytes(device: torch.device) -> int:
     """Return the most memory this rank has held: of the device, or resident on a CPU."""
+    return next(iter(memory_peaks(device).values()))
+
+
+def memory_peaks(device: torch.device) -> dict[str, int]:
+    """Return the most bytes this rank has held: in tensors and by their allocator, or resident on a CPU."""
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return {
+            "allocated": torch.cuda.max_memory_allocated(device),
+            "reserved": torch.cuda.max_memory_reserved(device),
+        }
+    return {"resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
 class Recorder:

@@ -47,14 +47,17 @@ class Outcome:
 
 def shapes(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the global name and full shape of every parameter."""
-    hidden, biased, centred = model.hidden, model.linear_bias, model.norm == "layernorm"
+    hidden, centred = model.hidden, model.norm == "layernorm"
     yield "embedding.word.weight", (model.vocab, hidden)
     if model.position == "learned":
         yield "embedding.position.weight", (model.max_positions, hidden)
-    norms = ["final_norm"]
+    norms = {"final_norm": hidden}
     queries = model.heads * model.head_dim
     for i in range(model.layers):
-        norms += [f"layers.{i}.input_layernorm", f"layers.{i}.pre_mlp_layernorm"]
+        norms |= dict.fromkeys((f"layers.{i}.input_layernorm", f"layers.{i}.pre_mlp_layernorm"), hidden)
+        if model.qk_norm:
+            at = f"layers.{i}.self_attention"
+            norms |= dict.fromkeys((f"{at}.q_layernorm", f"{at}.k_layernorm"), model.head_dim)
         wide = model.ffn_hidden * (2 if model.activation == "swiglu" else 1)
         for name, rows, columns in (
             ("self_attention.linear_qkv", queries + 2 * model.kv_heads * model.head_dim, hidden),
@@ -63,12 +66,12 @@ def shapes(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
             ("mlp.linear_fc2", hidden, model.ffn_hidden),
         ):
             yield f"layers.{i}.{name}.weight", (rows, columns)
-            if biased:
+            if model.qkv_bias if name.endswith("linear_qkv") else model.linear_bias:
                 yield f"layers.{i}.{name}.bias", (rows,)
-    for name in norms:
-        yield f"{name}.weight", (hidden,)
+    for name, width in norms.items():
+        yield f"{name}.weight", (width,)
         if centred:
-            yield f"{name}.bias", (hidden,)
+            yield f"{name}.bias", (width,)
     if not model.tied:
         yield "head.weight", (model.vocab, hidden)
 
@@ -170,6 +173,9 @@ def attend(
     fused = fused.view(batch, seq, model.kv_heads, per_group + 2, model.head_dim)
     query = fused[..., :per_group, :].reshape(batch, seq, model.heads, model.head_dim)
     key, mixed = fused[..., per_group, :], fused[..., per_group + 1, :]
+    if model.qk_norm:
+        query = norm(model, weights, f"{at}.q_layernorm", query)
+        key = norm(model, weights, f"{at}.k_layernorm", key)
     if model.position == "rope":
         query, key = rotate(query, model.rope_theta), rotate(key, model.rope_theta)
     key, mixed = (part.repeat_interleave(per_group, dim=2) for part in (key, mixed))

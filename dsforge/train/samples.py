@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsforge.plan.types import DataSet, Plan
-from dsforge.records.environment import HELD_OUT_SUFFIX
+from dsforge.records.corpus import HELD_OUT_SUFFIX
 from dsforge.train.blend import Blend
 from dsforge.train.reader import IndexedCorpus, Tokens
 

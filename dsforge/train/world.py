@@ -16,7 +16,7 @@ import torch.distributed as dist
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.layout.ranks import Degrees
-from dsforge.plan.types import Layout, Plan
+from dsforge.plan.types import Launch, Layout, Plan
 from dsforge.train.context import RankContext
 
 _Value = TypeVar("_Value")
@@ -52,11 +52,15 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """`topology` maps ranks to coordinates; `tensor` is the TP group; `alone` holds this rank only."""
+    """`topology` maps ranks to coordinates; `shard` is this rank's as its layers know it.
+
+    For layers that split: `tensor` is the TP group, `alone` holds this rank only.
+    """
 
     topology: Any
-    tensor: Any
-    alone: Any
+    shard: int
+    tensor: Any = None
+    alone: Any = None
 
 
 def _limit(seconds: float) -> timedelta:
@@ -77,6 +81,8 @@ def join(context: RankContext, device: torch.device) -> None:
             rank=rank,
             world_size=world_size,
             timeout=_limit(launch.collective_timeout_seconds),
+            # Without it NCCL guesses the device of a barrier by the rank's number.
+            device_id=device if device.type == "cuda" else None,
         )
     except (dist.DistError, RuntimeError, OSError) as error:
         message, hint = _why_not_met(error, address)
@@ -87,6 +93,14 @@ def join(context: RankContext, device: torch.device) -> None:
             hint,
             ExitCode.BEFORE_FIRST_STEP,
         ) from error
+
+
+def control_group(launch: Launch) -> Any:
+    """Return a group of all ranks for what is said beside the training; every rank must call it.
+
+    On the CPU, so that it neither waits for a device nor takes one's time.
+    """
+    return dist.new_group(backend="gloo", timeout=_limit(launch.collective_timeout_seconds))
 
 
 def _why_not_met(error: Exception, address: str) -> tuple[str, str]:
@@ -153,7 +167,7 @@ def gather_seats(context: RankContext, groups: Groups, device: torch.device) -> 
         rank=dist.get_rank(),
         local_rank=context.local_rank,
         host=socket.gethostname(),
-        shard=groups.tensor.rank(),
+        shard=groups.shard,
         stage=place.pipe,
         replica=place.data,
         device=str(device),
@@ -173,15 +187,8 @@ def check_size(context: RankContext) -> None:
         )
 
 
-def make_groups(layout: Layout) -> Groups:
-    """Return the groups of a rank; every rank must call it."""
+def topology(layout: Layout) -> Any:
+    """Return DeepSpeed's map of ranks to coordinates."""
     from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
-    from megatron.core import parallel_state
 
-    # To megatron-core the stages look like replicas: only its tensor-parallel group is used.
-    parallel_state.initialize_model_parallel(layout.tp, create_gloo_process_groups=False)
-    return Groups(
-        topology=PipeModelDataParallelTopology(num_pp=layout.pp, num_mp=layout.tp, num_dp=layout.dp),
-        tensor=parallel_state.get_tensor_model_parallel_group(),
-        alone=parallel_state.get_context_parallel_group(),
-    )
+    return PipeModelDataParallelTopology(num_pp=layout.pp, num_mp=layout.tp, num_dp=layout.dp)

@@ -39,7 +39,7 @@ SURFACE = {
     "runs list": "--json --runs",
     "runs show": "--json --runs",
     "runs logs": "--attempt --rank --runs",
-    "runs stop": "--json --runs",
+    "runs stop": "--json --now --runs",
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.launch_support.recipe_runs import RecipeRun
 from tests.launch_support.supervised import Supervised
 
 
@@ -20,6 +21,30 @@ def supervise(tmp_path: Path) -> Iterator[Callable[..., Supervised]]:
         run = Supervised(tmp_path / f"case-{len(started)}", **options)
         started.append(run)
         return run
+
+    yield start
+    for run in started:
+        run.clean_up()
+
+
+@pytest.fixture
+def job() -> Iterator[Callable[..., RecipeRun]]:
+    """Launch tiny recipes that end with the test."""
+    yield from _jobs()
+
+
+@pytest.fixture(scope="module")
+def lasting_job() -> Iterator[Callable[..., RecipeRun]]:
+    """The same, ending with the module."""
+    yield from _jobs()
+
+
+def _jobs() -> Iterator[Callable[..., RecipeRun]]:
+    started: list[RecipeRun] = []
+
+    def start(folder: Path, *changes: str) -> RecipeRun:
+        started.append(RecipeRun(folder, *changes))
+        return started[-1]
 
     yield start
     for run in started:

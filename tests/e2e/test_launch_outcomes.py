@@ -108,3 +108,12 @@ def test_a_killed_rank_is_restarted_and_an_exception_is_not(supervise):
     assert restart.why.startswith("rank 0 on host ")
     assert "killed by SIGKILL" in restart.why
     assert run.run_dir.attempt(1).metrics.exists()
+
+
+def test_a_kill_before_the_first_step_is_bad_luck_once_and_not_thrice(supervise):
+    run = supervise(plan={"restarts": 9}, environ={"TINY_KILL_STEP": "1", "TINY_ONLY_ATTEMPT": "1"})
+    outcome = run.outcome()
+    assert (outcome["kind"], outcome["attempts"]) == ("ok", 2)
+    run = supervise(plan={"restarts": 9}, environ={"TINY_KILL_STEP": "1"})
+    outcome = run.outcome()
+    assert (outcome["kind"], outcome["code"], outcome["attempts"]) == ("before_first_step", 4, 3)

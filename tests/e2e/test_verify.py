@@ -119,6 +119,16 @@ def test_zero_3_with_tensor_parallelism_and_recompute_equals_the_reference(tmp_p
     assert_same(code, result, tp=2, dp=2, zero=3)
 
 
+@pytest.mark.parametrize(
+    ("zero", "arch", "tied", "recompute"),
+    [(1, "gpt", "true", "none"), (2, "llama", "false", "none"), (3, "llama", "true", "full")],
+)
+def test_hugging_faces_models_equal_the_reference(tmp_path, zero, arch, tied, recompute):
+    words = {"zero": zero, "arch": arch, "tied": tied, "recompute": recompute}
+    code, result = verify(tmp_path, "trainer=transformers", dp=2, **words)
+    assert_same(code, result, dp=2, zero=zero, arch=arch, tied=tied == "true")
+
+
 def test_bf16_with_a_pipeline_stays_within_its_tolerance(tmp_path):
     code, result = verify(tmp_path, tp=2, pp=2, precision="bf16", recompute="full", arch="llama", tied="true")
     assert code == 0, result

@@ -161,6 +161,16 @@ BROKEN = (
     _one("DSF141", _MODEL, "qwen3-0.6b", "model", None),
     Broken(
         "DSF141",
+        (
+            (_LLAMA, _LLAMA.replace("llama", "gpt")),
+            (_PARALLEL, "{zero: 1}"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\ntrainer: transformers"),
+        ),
+        "model",
+        None,
+    ),
+    Broken(
+        "DSF141",
         ((_MODEL, "mistral-7b-v0.1"), ("seq_len: 64", "seq_len: 8192")),
         "seq_len",
         "batch.seq_len=4096",
@@ -263,6 +273,13 @@ BROKEN = (
         "time: 5m",
         None,
     ),
+    _one(
+        "DSF156",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {launcher: slurm, slurm: {notice: 1m}}",
+        "notice: 1m",
+        "launch.stop_timeout=60s",
+    ),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {SLURM_X: a}}", "SLURM_X", None),
     Broken(
         "DSF160",
@@ -287,6 +304,7 @@ NOT_HONOURED = {
     "offload.parameters": "nvme",
     "offload.path": "/nvme",
     "train.precision": "fp16",
+    "checkpoint.init": "weights",
     "launch.launcher": "kubernetes",
     "monitor.wandb": "true",
     "monitor.prometheus": "true",

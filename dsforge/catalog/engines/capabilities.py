@@ -9,6 +9,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from dsforge.catalog.engines.flavours import FLAVOURS
+
 
 @dataclass(frozen=True, slots=True)
 class Honoured:
@@ -25,6 +27,12 @@ class Capabilities:
     trainer: str
     families: tuple[str, ...]
     """Model families whose shapes it builds."""
+    traits: tuple[str, ...]
+    """Traits in which its models may differ from their family."""
+    vocab_divisor: int
+    """The vocabulary is padded to a multiple of this times TP."""
+    hugging_face: bool
+    """The model is one of transformers' classes, built from a `config.json`."""
     honours: dict[str, Honoured]
 
 
@@ -32,7 +40,34 @@ class Capabilities:
 def capabilities(trainer: str) -> Capabilities:
     """Return a trainer's capabilities; a trainer without a file falls back to the default one's table."""
     folder = resources.files("dsforge.catalog.engines")
-    name = trainer if folder.joinpath(f"{trainer}.yaml").is_file() else "forge"
-    table = YAML(typ="safe", pure=True).load(folder.joinpath(f"{name}.yaml").read_text("utf-8"))
-    honours = {key: Honoured(tuple(row["values"]), row["why"]) for key, row in table["honours"].items()}
-    return Capabilities(table["trainer"], tuple(table["families"]), honours)
+    table = _table(trainer if folder.joinpath(f"{trainer}.yaml").is_file() else "forge")
+    return Capabilities(
+        trainer=table["trainer"],
+        families=tuple(table["families"]),
+        traits=tuple(table["traits"]),
+        vocab_divisor=table["vocab_divisor"],
+        hugging_face=table["hugging_face"],
+        honours={
+            key: Honoured(tuple(row["values"]), row["why"])
+            for key, row in table["honours"].items()
+            if row is not None
+        },
+    )
+
+
+@cache
+def trainers() -> tuple[str, ...]:
+    """Return the trainers of this build: those that have a file and are no external program."""
+    names = (path.name for path in resources.files("dsforge.catalog.engines").iterdir())
+    files = {name.removesuffix(".yaml") for name in names if name.endswith(".yaml")}
+    return tuple(sorted(files - set(FLAVOURS)))
+
+
+def _table(name: str) -> dict[str, Any]:
+    """Return a trainer's file over that of the trainer it is like; a row of null limits nothing."""
+    text = resources.files("dsforge.catalog.engines").joinpath(f"{name}.yaml").read_text("utf-8")
+    own: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
+    if "like" not in own:
+        return own
+    base = _table(own["like"])
+    return {**base, **own, "honours": {**base["honours"], **own["honours"]}}

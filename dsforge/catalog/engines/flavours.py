@@ -55,12 +55,11 @@ class Default:
 class Flavour:
     """One program. `marks`: files that a checkout of it has. `revisions`: what the data was read from.
 
-    `patterns`: regular expressions by event (step, validation, joined) with the records' names as groups.
-    `takes`: options, a configuration (in `configuration_option`), or anything. `grace_seconds`: what it may
-    need to save when told to end. `printed_by`: the rank that prints them, first or last. `stubs`: imports
-    that a CPU has not.
-    `instead`: options that would overrule a recipe's key under another name. `served`: keys of the recipe
-    that never reach the program, and who honours them.
+    `takes`: options, a configuration (in `configuration_option`), or anything. `patterns`: regular
+    expressions by event (step, validation, joined) with the records' names as groups. `printed_by`: the rank
+    that prints them, first or last. `stubs`: imports that a CPU has not. `instead`: options that would
+    overrule a recipe's key under another name. `served`: keys of the recipe that never reach the program,
+    and who honours them.
     """
 
     name: str
@@ -69,7 +68,6 @@ class Flavour:
     revisions: tuple[str, ...]
     takes: str
     configuration_option: str | None
-    grace_seconds: float
     rows: tuple[Row, ...]
     failures: tuple[Failure, ...]
     defaults: dict[str, Default]
@@ -95,7 +93,6 @@ def flavour_of(name: str) -> Flavour:
         revisions=tuple(program["revisions"]),
         takes=program["takes"],
         configuration_option=program.get("configuration_option"),
-        grace_seconds=program["grace_seconds"],
         rows=tuple(Row(**row) for row in table["options"]),
         failures=tuple(Failure(**row) for row in table["failures"]),
         defaults={key: Default(**row) for key, row in table["defaults"].items()},

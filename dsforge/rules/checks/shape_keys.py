@@ -9,8 +9,8 @@ from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
 _FOREIGN = {
-    "gpt": {"rope_theta": "a gpt shape has learned positions, not RoPE"},
-    "llama": {"max_positions": "a llama shape has RoPE, not a table of positions"},
+    "learned": {"rope_theta": "a {} shape has learned positions, not RoPE"},
+    "rope": {"max_positions": "a {} shape has RoPE, not a table of positions"},
 }
 
 
@@ -18,9 +18,10 @@ def _check(facts: Facts) -> Iterator[Found]:
     section = facts.recipe.model
     if isinstance(section, str):
         return
-    for key, why in _FOREIGN[section.arch].items():
+    for key, why in _FOREIGN[facts.shape.traits.position].items():
         if getattr(section, key) is not None:
-            yield Found(f"model.{key} has no effect: {why}", f"model.{key}", "remove it")
+            message = f"model.{key} has no effect: {why.format(section.arch)}"
+            yield Found(message, f"model.{key}", "remove it")
 
 
 RULE = Rule(

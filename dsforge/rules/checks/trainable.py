@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dsforge.base.errors import Fix, Severity
 from dsforge.catalog.families import families
 from dsforge.layout.families import differences
+from dsforge.layout.hf_config import misfits
+from dsforge.recipe.model_file import names_config
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
@@ -14,8 +16,8 @@ from dsforge.rules.registry import Found, Rule
 def _check(facts: Facts) -> Iterator[Found]:
     trainer, shape, seq_len = facts.capabilities, facts.shape, facts.recipe.batch.seq_len
     plain = [families()[name] for name in trainer.families]
-    window = shape.traits.window
-    if window is not None and not differences(shape, plain, window):
+    window = None if "window" in trainer.traits else shape.traits.window
+    if window is not None and not differences(shape, plain, window, trainer.traits):
         if seq_len > window:
             yield Found(
                 f"{trainer.trainer} attends to all {seq_len} tokens, {shape.name} to the last {window}",
@@ -23,12 +25,18 @@ def _check(facts: Facts) -> Iterator[Found]:
                 f"seq_len at most {window}, where both are the same",
                 Fix("batch.seq_len", window),
             )
-    elif found := differences(shape, plain, seq_len):
+    elif found := differences(shape, plain, seq_len, trainer.traits):
         names = " and ".join(trainer.families)
         yield Found(
             f"{trainer.trainer} trains {names} shapes; of {shape.name} it cannot honour: {', '.join(found)}",
             "model",
             f"choose a model of the families {names}; `dsforge presets list` marks them",
+        )
+    elif trainer.hugging_face and not names_config(facts.recipe.model) and (found := misfits(shape)):
+        yield Found(
+            f"{shape.name} is no model of Hugging Face's: the nearest has {', '.join(found)}",
+            "model",
+            "name the model's config.json, or choose a shape that transformers has",
         )
 
 

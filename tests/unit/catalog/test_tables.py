@@ -6,7 +6,7 @@ import pytest
 
 from dsforge.base.errors import DsforgeError
 from dsforge.catalog.families import TRAITS, families
-from dsforge.catalog.tables import find_hardware, find_model, hardware, models, sizes
+from dsforge.catalog.tables import find_hardware, find_model, hardware, hardware_of_device, models, sizes
 
 
 def test_every_row_has_a_source():
@@ -38,6 +38,17 @@ def test_a_family_takes_what_it_does_not_set_from_the_one_it_is_like():
     gemma2, llama = families()["gemma2"], families()["llama"]
     assert (gemma2.traits.norm, gemma2.traits.layer_norms, gemma2.tied) == (llama.traits.norm, 4, True)
     assert (llama.traits.layer_norms, llama.tied, families()["opt"].traits.mlp_bias) == (2, False, True)
+
+
+def test_a_gpu_is_known_by_the_drivers_name():
+    names = [name for kind in hardware().values() for name in kind.device_names]
+    assert len(names) == len(set(names))
+    found = {name: kind for name in names if (kind := hardware_of_device(name))}
+    assert found["NVIDIA H100 80GB HBM3"].peak_tflops["bf16"] == 989.4
+    assert found["A100-SXM4-40GB"].memory_bytes == 40 * 2**30
+    assert found["Tesla V100-SXM2-32GB"].peak_tflops == {"fp16": 125}  # it has no bf16
+    assert hardware_of_device("NVIDIA H100 PCIe") is None
+    assert all(kind.peak_tflops for kind in hardware().values() if kind.accelerator == "cuda")
 
 
 def test_sizes_and_names_in_any_case():

@@ -80,7 +80,7 @@ def test_a_vanished_wrapper_is_the_cause_although_it_is_noticed_late(evidence):
         with_exits(
             evidence,
             ended(0, "exception", 1, at=110.0, failed_at=110.0),
-            vanished={3: 110.3},
+            vanished={3: 109.9},
             tails={3: ["step 7"]},
         )
     )
@@ -103,6 +103,13 @@ def test_the_launcher_knows_how_a_single_vanished_wrapper_ended(evidence, return
     log = [f"[launch.py] ['python'] exits with return code = {returned}"]
     cause = find_cause(replace(evidence, vanished={1: 110.0}, launcher_log=log))
     assert (cause.kind, cause.rank, cause.code, cause.signal) == (kind, 1, code, number)
+
+
+def test_a_code_that_another_rank_left_says_nothing_of_the_vanished_one(evidence):
+    log = ["[launch.py] ['python'] exits with return code = 1"]
+    followed = ended(0, "exception", 1, at=110.3, failed_at=110.2)
+    cause = find_cause(with_exits(evidence, followed, vanished={1: 110.0}, launcher_log=log))
+    assert (cause.kind, cause.rank, cause.signal) == (ExitKind.RANK_KILLED, 1, 9)
 
 
 def test_all_orphans_mean_a_killed_node_launcher(evidence):
@@ -150,3 +157,19 @@ def test_before_the_first_step_the_code_is_4_with_rank_and_signal_kept(evidence)
     assert (early.code, early.kind, early.rank, early.signal) == (4, "before_first_step", 1, 9)
     late = cause.as_exit(stepped=True)
     assert (late.code, late.kind, late.host) == (137, "rank_killed", "node-a")
+
+
+def test_a_rank_that_was_told_to_stop_first_is_the_cause(evidence):
+    asked = ended(2, "stopped", 143, at=112.0, failed_at=109.0, signal=15, message="told to stop by SIGTERM")
+    broken = ended(0, "exception", 1, at=111.0, failed_at=110.0)
+    cause = find_cause(with_exits(evidence, asked, broken))
+    assert (cause.kind, cause.code, cause.rank, cause.signal) == (ExitKind.TERMINATED, 143, 2, 15)
+    assert cause.message == "rank 2 on host node-a was told to stop by SIGTERM"
+
+
+def test_a_rank_that_was_told_to_stop_because_another_had_failed_is_not(evidence):
+    asked = ended(0, "stopped", 143, at=112.0, failed_at=110.5, signal=15)
+    killed = ended(1, "signal", 137, at=110.8, signal=9, failed_at=110.7)
+    assert find_cause(with_exits(evidence, asked, killed)).kind is ExitKind.RANK_KILLED
+    vanished = find_cause(with_exits(evidence, asked, vanished={3: 110.6}))
+    assert (vanished.kind, vanished.rank) == (ExitKind.RANK_KILLED, 3)

@@ -80,6 +80,7 @@ def test_the_newest_whole_checkpoint_is_held_against_the_plan(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"trainer": "transformers"}, "trainer was transformers, the plan says forge"),
         ({"layout": {"zero": 2}}, "zero was 2, the plan says 0"),
         ({"layout": {"bf16": 1}}, "bf16 was 1, the plan says 0"),
         ({"data": {"seed": 7}}, "seed was 7, the plan says 1"),

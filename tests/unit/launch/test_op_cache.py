@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from dsforge.base.errors import DsforgeError
 from dsforge.launch.op_cache import build_ops, clear_stale_locks, needed_ops, ops_dir
 
 
@@ -63,6 +62,5 @@ def test_needed_ops(accelerator, config, names):
 def test_a_build_that_fails_says_why(tmp_path):
     # A module named deepspeed that cannot be imported stands in for a missing compiler.
     (tmp_path / "deepspeed.py").write_text("raise RuntimeError('no nvcc here')")
-    with pytest.raises(DsforgeError, match="no nvcc here") as caught:
-        build_ops(("FusedAdam",), {"PYTHONPATH": str(tmp_path)})
-    assert (caught.value.code, caught.value.exit_code) == ("DSF208", 3)
+    failures = build_ops(("FusedAdam",), {"PYTHONPATH": str(tmp_path)})
+    assert failures == ("FusedAdam cannot be built: RuntimeError: no nvcc here",)

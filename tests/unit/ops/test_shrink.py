@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from dsforge.ops.shrink import shrink
+from dsforge.ops.smoke import shrunk_recipe
 from dsforge.plan.resolve import make_plan
 from dsforge.recipe.load import load_recipe
 from tests.support.recipes import ROOT
@@ -19,6 +23,38 @@ def test_degrees_are_halved_the_larger_first(max_ranks: int, degrees: tuple[int,
     recipe = load_recipe(ROOT / "recipes" / "gpt3-175b-1024a100.yaml")
     data = shrink(recipe.recipe, make_plan(recipe), max_ranks).data["parallel"]
     assert (data["tp"], data["pp"], data["dp"]) == degrees
+
+
+def test_a_config_of_hugging_face_becomes_a_tiny_shape_of_its_family(tmp_path: Path):
+    config = {
+        "model_type": "qwen2",
+        "hidden_size": 512,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "vocab_size": 9000,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0},
+        "rope_theta": 2e4,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "recipe.yaml").write_text(
+        "{version: 1, model: config.json, trainer: transformers, cluster: {gpus_per_node: 4, gpu: cpu}, "
+        "batch: {global: 8, seq_len: 32}, checkpoint: {init: weights}, data: {train: mine}}"
+    )
+    loaded = load_recipe(tmp_path / "recipe.yaml")
+    small = shrink(loaded.recipe, make_plan(loaded), 2)
+    changes = {change.key: (change.recipe, change.used) for change in small.changes}
+    assert changes["model.rope_scaling"] == (True, None)
+    assert changes["checkpoint.init"] == ("weights", None)
+    assert changes["data"] == ("the recipe's", "the built-in corpus")
+    assert changes["model.vocab"] == (9000, 257)
+    plan = make_plan(shrunk_recipe(loaded, small))
+    assert plan.trainer == "transformers"
+    assert plan.model.hf_config is not None
+    assert plan.model.hf_config["model_type"] == "qwen2"
+    assert (plan.model.qkv_bias, plan.model.padded_vocab, plan.model.rope_theta) == (True, 257, 2e4)
+    assert plan.checkpoint.init is None
 
 
 def test_each_change_is_told():

@@ -20,11 +20,19 @@ from tests.launch_support.bundles import REPOSITORY
 PATIENCE_SECONDS = 60.0
 
 
+def write_plan(folder, *, stop_timeout_seconds: float) -> None:
+    plan = {
+        "layout": {"world_size": 1, "gpus_per_node": 1},
+        "launch": {"stop_timeout_seconds": stop_timeout_seconds},
+    }
+    (folder / "plan.json").write_text(json.dumps(plan))
+
+
 @pytest.fixture
 def rank(tmp_path):
     """Start a wrapper around a trainer whose program is given."""
     started = []
-    (tmp_path / "plan.json").write_text(json.dumps({"layout": {"world_size": 1, "gpus_per_node": 1}}))
+    write_plan(tmp_path, stop_timeout_seconds=1.0)
 
     def start(program: str, **environ: str):
         (tmp_path / "tiny_program.py").write_text(program)
@@ -140,6 +148,75 @@ time.sleep(600)
     assert processes.carrying("TINY_MARK", str(tmp_path)) == []
     record = exit_record(tmp_path)
     assert (record.cause, record.signal) == ("stopped", number)
+    # The trainer is deaf: it is killed when its time is over.
+    assert record.message == f"told to stop by {number.name}; not done within launch.stop_timeout, 1 s"
+    assert record.time - record.failed_at >= 1.0
+
+
+_SAVES = """
+import signal, sys, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+print("ready")
+while not asked:
+    time.sleep(0.01)
+time.sleep({seconds})
+print("saved")
+sys.exit({code})
+"""
+
+
+def until_ready(tmp_path) -> None:
+    log = AttemptDir(tmp_path / "attempt-1").log(0)
+    until(lambda: log.exists() and "ready" in log.read_text())
+
+
+@pytest.mark.parametrize(
+    ("code", "returned", "cause"), [(143, 143, "stopped"), (0, 143, "stopped"), (3, 3, "exception")]
+)
+def test_a_request_is_passed_on_and_its_answer_waited_for(rank, tmp_path, code, returned, cause):
+    process = rank(_SAVES.format(seconds=0.5, code=code))
+    until_ready(tmp_path)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_SECONDS) == returned
+    record = exit_record(tmp_path)
+    # What failed to answer is no stop: a disk that is full at the last save must be told.
+    assert (record.cause, record.tail) == (cause, ("ready", "saved"))
+    assert record.stopped_on_request is (cause == "stopped")
+
+
+def test_a_trainer_that_stops_with_another_rank_is_stopped_too(rank, tmp_path):
+    process = rank("import sys\nsys.exit(143)")
+    assert process.wait(PATIENCE_SECONDS) == 143
+    record = exit_record(tmp_path)
+    assert (record.cause, record.signal, record.stopped_on_request) == ("stopped", None, True)
+
+
+@pytest.mark.parametrize(
+    "numbers", [(signal.SIGQUIT,), (signal.SIGTERM, signal.SIGQUIT), (signal.SIGINT, signal.SIGINT)]
+)
+def test_some_signals_leave_no_time(rank, tmp_path, numbers):
+    write_plan(tmp_path, stop_timeout_seconds=0.0)
+    process = rank(_SAVES.format(seconds=600, code=143))
+    until_ready(tmp_path)
+    for number in numbers:
+        process.send_signal(number)
+        time.sleep(0.1)  # two of a kind at once are one signal
+    assert process.wait(PATIENCE_SECONDS) == 128 + numbers[-1]
+    record = exit_record(tmp_path)
+    assert (record.cause, record.signal, record.tail) == ("stopped", numbers[-1], ("ready",))
+    assert not record.stopped_on_request
+
+
+def test_a_lease_that_is_lost_during_a_stop_ends_it(rank, tmp_path):
+    write_plan(tmp_path, stop_timeout_seconds=0.0)
+    path = tmp_path / "lease"
+    with lease.hold(path):
+        process = rank(_SAVES.format(seconds=600, code=143), DSFORGE_LEASE=str(path))
+        until_ready(tmp_path)
+        process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_SECONDS) == 143
+    assert exit_record(tmp_path).cause == "lease_lost"
 
 
 def test_a_trainer_that_ends_itself_after_sigterm_still_counts_as_stopped(rank, tmp_path):

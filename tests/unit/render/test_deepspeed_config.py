@@ -135,6 +135,7 @@ def test_values_are_the_recipes():
         "eps": 1e-6,
         "weight_decay": 0.0,
         "torch_adam": True,
+        "fused": True,
     }
     assert (config["train_batch_size"], config["gradient_accumulation_steps"]) == (32, 8)
     assert config["gradient_clipping"] == 0.3

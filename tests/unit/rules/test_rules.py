@@ -8,6 +8,8 @@ import pytest
 
 from dsforge.base.errors import Finding, Severity
 from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.recipe.model import Recipe
+from dsforge.recipe.vocabulary import walk
 from dsforge.rules.registry import rules
 from tests.support.broken import BROKEN, NOT_HONOURED, Broken
 from tests.support.recipes import SHIPPED, SMALL, findings_of, write
@@ -49,6 +51,28 @@ def test_a_key_that_the_trainer_cannot_honour_is_refused(key: str, tmp_path: Pat
 
 def test_every_limited_key_is_tried_here():
     assert set(capabilities("forge").honours) == set(NOT_HONOURED)
+
+
+TAKEN_BY_TRANSFORMERS = {
+    "parallel": {"dp", "zero", "partition"},
+    "batch": {"global", "micro", "seq_len"},
+    "train": {"steps", "tokens", "eval_every", "eval_samples", "seed"},
+    "optimizer": {
+        *("type", "lr", "min_lr", "lr_schedule", "warmup_steps", "weight_decay", "betas", "eps", "grad_clip"),
+    },
+    "data": {"train", "valid", "tokenizer", "workers"},
+    "checkpoint": {"dir", "every_steps", "keep", "resume", "init", "at_end"},
+}
+"""Keys that the transformers trainer takes with any value. Of a key that is neither here nor limited in its
+table nobody has asked yet whether it is honoured."""
+
+
+@pytest.mark.parametrize("section", TAKEN_BY_TRANSFORMERS)
+def test_a_new_key_is_limited_or_known_to_be_taken(section: str):
+    keys = {key for key in walk(Recipe) if key.startswith(f"{section}.")}
+    assert keys, section
+    limited = set(capabilities("transformers").honours)
+    assert keys - limited == {f"{section}.{key}" for key in TAKEN_BY_TRANSFORMERS[section]}
 
 
 def test_every_rule_is_broken_here():

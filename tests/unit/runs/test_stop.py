@@ -11,7 +11,7 @@ import pytest
 from dsforge.base import processes
 from dsforge.base.errors import DsforgeError
 from dsforge.records.run_dir import RunDir
-from dsforge.records.run_state import read_state
+from dsforge.records.run_state import RunExit, read_state
 from dsforge.records.streams import WorldReport
 from dsforge.runs.stop import stop_run
 from tests.launch_support.run_folders import NOBODY, make_run, write_lines
@@ -50,13 +50,33 @@ def test_a_run_of_another_machine_is_refused(tmp_path):
     assert caught.value.exit_code == 3
 
 
-def test_a_live_supervisor_is_asked(tmp_path):
+@pytest.mark.parametrize(("at_once", "number"), [(False, 15), (True, 3)])
+def test_a_live_supervisor_is_asked(tmp_path, at_once, number):
     run_dir = make_run(tmp_path, "a")
     supervisor = sleeper("not this run", HOLD.format(path=run_dir.lease))
     make_run(tmp_path, "a", supervisor=processes.identify(supervisor.pid))
-    assert stop_run(run_dir).how == "supervisor"
+    result = stop_run(run_dir, at_once=at_once)
+    assert (result.how, result.message) == ("supervisor", "the run was stopped")
     supervisor.communicate()
-    assert supervisor.returncode == -15
+    assert supervisor.returncode == -number
+
+
+def test_the_time_for_a_checkpoint_is_given_and_what_came_of_it_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("dsforge.runs.stop.SUPERVISOR_SECONDS", 0.0)
+    run_dir = make_run(tmp_path, "a")
+    slow = "import signal, sys, time; signal.signal(15, lambda *_: (time.sleep(1.5), sys.exit(0))); "
+    supervisor = sleeper("not this run", slow + HOLD.format(path=run_dir.lease))
+    make_run(
+        tmp_path,
+        "a",
+        supervisor=processes.identify(supervisor.pid),
+        exit=RunExit(143, "terminated", "stopped by SIGTERM; the checkpoint of step 4 is /kept/step-4"),
+    )
+    run_dir.bundle.mkdir()
+    (run_dir.bundle / "plan.json").write_text('{"launch": {"stop_timeout_seconds": 60.0}}')
+    assert stop_run(run_dir).message == "stopped by SIGTERM; the checkpoint of step 4 is /kept/step-4"
+    supervisor.communicate()
+    assert supervisor.returncode == 0
 
 
 def test_a_process_that_only_a_file_calls_the_supervisor_is_left_alone(tmp_path):

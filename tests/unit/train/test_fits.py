@@ -31,6 +31,15 @@ def test_what_does_not_fit_is_named(tmp_path, make_plan, change, code, word):
     assert caught.value.code == code
 
 
+def test_a_checkpoint_of_another_trainer_does_not_fit(tmp_path, make_plan):
+    saved = replace(manifest(make_plan(), 3), trainer="transformers")
+    with pytest.raises(
+        DsforgeError, match="saved by the trainer transformers, the plan says forge"
+    ) as caught:
+        check_fits(saved, make_plan(), facts(make_plan()), tmp_path)
+    assert caught.value.code == "DSF331"
+
+
 def test_a_checkpoint_of_other_stages_does_not_fit(tmp_path, make_plan):
     plan = make_plan()
     saved = manifest(plan, 3)

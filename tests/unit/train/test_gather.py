@@ -3,7 +3,7 @@ import torch
 
 from dsforge.base.errors import DsforgeError
 from dsforge.train import slicing
-from dsforge.train.dump import dump
+from dsforge.train.dump import dump, whole_shards
 from dsforge.train.gather import gather
 from dsforge.train.parameters import model_parameters
 from dsforge.train.world import Coordinates
@@ -17,7 +17,7 @@ def write(folder, specs, full, stage=0, replica=0):
             padded = slicing.pad_rows(tensor, spec.padded_rows) if spec.padded_rows else tensor
             cut = slicing.cut(padded, spec.partition_dim, spec.partition_stride, 2, shard)
             parameters[name] = torch.nn.Parameter(cut)
-        dump(parameters, specs, Coordinates(shard=shard, stage=stage, replica=replica), folder)
+        dump(whole_shards(parameters), specs, Coordinates(shard=shard, stage=stage, replica=replica), folder)
 
 
 @pytest.fixture

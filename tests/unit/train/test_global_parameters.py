@@ -12,12 +12,19 @@ GPT = {
     "model__activation": "gelu",
     "model__position": "learned",
     "model__linear_bias": True,
+    "model__qkv_bias": True,
     "model__tied": True,
     "model__kv_heads": 4,
 }
 
 
-@pytest.mark.parametrize("shape", [{}, GPT, {**GPT, "model__tied": False}, {"model__tied": True}])
+QWEN2 = {"model__arch": "qwen2", "model__qkv_bias": True}
+QWEN3 = {"model__arch": "qwen3", "model__qk_norm": True}
+
+
+@pytest.mark.parametrize(
+    "shape", [{}, GPT, {**GPT, "model__tied": False}, {"model__tied": True}, QWEN2, QWEN3]
+)
 def test_trainer_and_reference_know_the_same_parameters_and_first_values(make_plan, shape):
     plan = make_plan(**shape)
     specs = {spec.name: spec for spec in model_parameters(plan.model)}

@@ -1,6 +1,3 @@
-from collections import Counter
-
-import numpy as np
 import pytest
 
 from dsforge.train.batches import micro_batches
@@ -48,15 +45,16 @@ def test_what_a_step_takes_is_the_blend_whatever_the_layout(sets, make_plan):
             model__vocab=300,
         )
         samples = training_samples(plan, sources)
-        firsts = Counter(
-            int(token)
-            for replica in range(dp)
-            for inputs, _ in micro_batches(samples, plan, replica, range(5, 7))
-            for token in np.asarray(inputs)[:, 0]
+        taken.append(
+            sorted(
+                (sample_id, row)
+                for replica in range(dp)
+                for (tokens, ids), _ in micro_batches(samples, plan, replica, range(5, 7))
+                for sample_id, row in zip(ids.tolist(), tokens.tolist(), strict=True)
+            )
         )
-        taken.append(firsts)
     assert taken[0] == taken[1] == taken[2]
-    assert sum(taken[0].values()) == 16
+    assert taken[0] == [(i, samples.sample(i)[:-1].tolist()) for i in range(40, 56)]
 
 
 def test_validation_samples_are_the_same_for_every_seed(sets, make_plan):

@@ -1,0 +1,1 @@
+"""Programs that do the same work without dsforge, written as their users would write them."""

@@ -1,0 +1,95 @@
+"""The `transformers` trainer: a Hugging Face model under the DeepSpeed engine, one replica a rank."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from dsforge.plan.types import Layout, Model, Plan
+from dsforge.train import hf_weights, quiet, world
+from dsforge.train.context import RankContext
+from dsforge.train.hf_names import from_hugging_face
+
+if TYPE_CHECKING:
+    from dsforge.train.engine import Engine
+
+
+class WithLoss(nn.Module):
+    """A causal language model whose `forward` gives the loss of a micro-batch."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: tuple[torch.Tensor, torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss in fp32 of (tokens [b, s], sample ids) and labels, one token ahead already."""
+        tokens, _ = inputs
+        logits = self.model(input_ids=tokens, use_cache=False).logits
+        return functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
+
+
+def import_libraries(device: torch.device) -> None:  # noqa: ARG001 - every trainer's signature
+    """Import transformers, which takes seconds."""
+    importlib.import_module("transformers")
+
+
+def make_groups(layout: Layout) -> world.Groups:
+    """Return the groups of a rank, whose model is whole."""
+    return world.Groups(topology=world.topology(layout), shard=0)
+
+
+def build(context: RankContext, groups: world.Groups, device: torch.device, *, restored: bool) -> Engine:
+    """Return the engine with the plan's model; DsforgeError when the weights to start from cannot be used."""
+    from dsforge.train.engine import Engine
+
+    plan = context.plan
+    with quiet.no_chatter():
+        model = make_model(plan, device, context.ds_config)
+    if plan.checkpoint.init is not None and not restored:
+        hf_weights.load(model, plan, context.root / plan.checkpoint.init, context.rank)
+    elif not restored:
+        hf_weights.draw(dict(model.named_parameters()), plan, context.rank)
+    if plan.train.recompute == "full":
+        model.activation_checkpointing_enable({"use_reentrant": False})
+    module, parameters = WithLoss(model), dict(model.named_parameters())
+    return Engine(module, parameters, plan, ds_config=context.ds_config, groups=groups, device=device)
+
+
+def make_model(plan: Plan, device: torch.device, ds_config: dict[str, Any]) -> nn.Module:
+    """Return the plan's model on a device in the plan's precision, its weights not yet set.
+
+    With ZeRO-3 no rank ever holds more than its share: parameters are dealt out as they are made.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
+    assert plan.model.hf_config is not None, "the planner writes it for this trainer"
+    values = dict(plan.model.hf_config)
+    config = AutoConfig.for_model(values.pop("model_type"), **values)
+    precision = torch.bfloat16 if plan.train.precision == "bf16" else torch.float32
+    with no_init_weights(), _dealt_out(ds_config) if plan.layout.zero == 3 else device:
+        model = AutoModelForCausalLM.from_config(config, dtype=precision, attn_implementation="sdpa")
+    # Left out together with the initialisation.
+    model.tie_weights()
+    return model.train()
+
+
+@contextlib.contextmanager
+def _dealt_out(ds_config: dict[str, Any]) -> Iterator[None]:
+    """Let DeepSpeed partition every parameter that is made, and leave the tables of RoPE in fp32."""
+    import deepspeed
+    from transformers.integrations.deepspeed import prevent_arange_dtype_change
+
+    with prevent_arange_dtype_change(), deepspeed.zero.Init(config_dict_or_path=ds_config):
+        yield
+
+
+def global_tensors(tensors: Mapping[str, torch.Tensor], model: Model) -> dict[str, torch.Tensor]:
+    """Return the tensors under their global names, fused where those are."""
+    return from_hugging_face(tensors, model)

@@ -1,0 +1,96 @@
+"""Shapes written as a Hugging Face `config.json` and read back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.tables import models
+from dsforge.layout.hf_config import config_faults, config_of, for_training, misfits
+from dsforge.layout.shape import resolve_shape
+
+BUILT = [
+    name for name, preset in models().items() if preset.shape["arch"] in ("gpt", "llama", "qwen2", "qwen3")
+]
+
+
+@pytest.mark.parametrize("name", [name for name in BUILT if "experts" not in models()[name].shape])
+def test_a_preset_is_read_back_as_it_was_written(name: str):
+    shape = resolve_shape(name, 2048)
+    assert misfits(shape) == []
+    back = resolve_shape("config.json", shape.max_positions, config_of(shape))
+    assert back.components() == shape.components()
+    # Every field that is no name.
+    assert replace(back, name="", arch="", nominal_parameters=None) == replace(
+        shape, name="", arch="", nominal_parameters=None
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "told"),
+    [
+        ("gpt2", {"kv_heads": 4}, ["kv_heads 12, not 4"]),
+        ("gpt2", {"head_dim": 32}, ["head_dim 64, not 32"]),
+        ("falcon-7b", {}, ["norm rmsnorm, not layernorm"]),
+    ],
+)
+def test_what_no_class_has_is_named(name: str, changes: dict[str, Any], told: list[str]):
+    found = misfits(replace(resolve_shape(name, 2048), **changes))
+    assert found[: len(told)] == told
+
+
+def test_training_asks_for_no_dropout_and_runs_no_code():
+    raw = {
+        "model_type": "gpt2",
+        "n_embd": 8,
+        "embd_pdrop": 0.5,
+        "auto_map": {"AutoModel": "evil.Model"},
+        "torch_dtype": "float16",
+        "pad_token_id": 3,
+        "quantization_config": {"bits": 4},
+    }
+    assert for_training(raw) == {
+        "model_type": "gpt2",
+        "n_embd": 8,
+        "attn_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0,
+    }
+
+
+QWEN = {
+    "model_type": "qwen2",
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "vocab_size": 256,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "told"),
+    [
+        ({}, {"max_position_embeddings": 99, "bos_token_id": 1}, []),
+        ({"vocab_size": 300}, {}, ["vocab 300, not 256"]),
+        ({"rope_theta": 1e6}, {}, ["rope_theta 1000000.0, not 10000.0"]),
+        ({"rope_scaling": YARN}, {}, ["rope_scaling True, not False"]),
+        ({"rope_scaling": YARN}, {"rope_parameters": {**YARN, "rope_theta": 1e4}}, []),
+        ({"rope_scaling": YARN}, {"rope_scaling": {**YARN, "factor": 8.0}}, ["RoPE scaled otherwise"]),
+        ({"model_type": "llama"}, {}, ["qkv_bias False, not True"]),
+    ],
+)
+def test_configs_of_different_models_differ_in_words(found, wanted, told):
+    assert config_faults({**QWEN, **found}, {**QWEN, **wanted}, "config.json") == told
+
+
+def test_a_trainer_like_another_has_its_rows_but_those_that_it_sets_anew():
+    forge, ours = capabilities("forge"), capabilities("transformers")
+    assert set(forge.honours) - set(ours.honours) == {"checkpoint.init"}
+    assert ours.honours["monitor.wandb"] == forge.honours["monitor.wandb"]
+    assert ours.honours["parallel.tp"].values == (1,)
+    assert (forge.vocab_divisor, ours.vocab_divisor) == (128, 1)
