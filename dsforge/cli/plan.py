@@ -83,6 +83,9 @@ def _print(made: Plan) -> None:
         output.line(f"  valid    {_validation(made)}")
     if made.checkpoint.init is not None:
         output.line(f"  start    the weights in {output.one_line(made.checkpoint.init)}")
+    if made.external is not None:
+        file = output.one_line(f"{made.external.path}/{made.external.entry}")
+        output.line(f"  program  {made.external.flavour}, {file}, {len(made.external.arguments)} arguments")
     nominal = made.nominal
     output.line(
         f"  nominal  {format_count(nominal.parameters)} x {nominal.bytes_per_parameter} B = "
