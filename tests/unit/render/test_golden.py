@@ -63,5 +63,7 @@ def test_written_files_carry_their_mode(tmp_path: Path):
     bundle = bundle_of(load_recipe(ROOT / "recipes" / "smoke.yaml"))
     bundle.write(tmp_path / "b")
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "b").iterdir()}
-    assert modes == {name: 0o755 if name == "launch.sh" else 0o644 for name in FILES | {"hostfile"}}
+    assert modes == {
+        name: 0o755 if name == "launch.sh" else 0o644 for name in FILES | {"ds_config.json"} | {"hostfile"}
+    }
     assert bundle.drift(tmp_path / "b") == []
