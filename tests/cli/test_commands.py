@@ -154,11 +154,16 @@ def test_init_writes_a_recipe_that_is_valid_and_plans(
     assert plan["layout"]["world_size"] == gpus
     assert plan["layout"]["tp"] <= 8
     assert plan["model"]["name"] in (model, f"gpt3-{model.lower()}")
-    fullest = max(sum(stage["state_bytes_per_rank"].values()) for stage in plan["layout"]["stages"])
+    fullest = max(
+        sum(stage["state_bytes_per_rank"].values()) + stage["fp32_gradient_sum_bytes_per_rank"]
+        for stage in plan["layout"]["stages"]
+    )
     from dsforge.catalog.tables import find_hardware
 
     room = find_hardware(gpu).memory_bytes
     assert room is None or fullest <= 0.6 * room
+    roomy = room is None or fullest <= 0.5 * room
+    assert plan["train"]["recompute"] == ("none" if roomy else "full")
     assert cli("init", "--model", model, "--gpus", gpus, "--gpu", gpu).out == recipe.read_text()
 
 
