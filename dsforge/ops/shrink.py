@@ -52,6 +52,12 @@ class Shrunk:
     data: dict[str, Any]
     changes: tuple[Change, ...]
 
+    @property
+    def ranks(self) -> int:
+        """Number of ranks, all on one machine."""
+        ranks: int = self.data["cluster"]["gpus_per_node"]
+        return ranks
+
 
 def shrink(
     recipe: Recipe,

@@ -86,19 +86,19 @@ def smoke(
     loaded: LoadedRecipe,
     options: StartOptions,
     on_event: OnEvent,
-    on_shrunk: Callable[[Sequence[Change]], None],
+    on_shrunk: Callable[[Shrunk], None],
     *,
     max_ranks: int,
     steps: int,
 ) -> SmokeResult:
     """Shrink, train, reload, judge; DsforgeError when the recipe itself is refused.
 
-    `on_shrunk` is told what was shrunk before anything starts.
+    `on_shrunk` is told what was shrunk, and to how many ranks, before anything starts.
     """
     original = make_plan(loaded)
     refuse_script(original, "smoke")
     small = shrink(loaded.recipe, original, max_ranks, steps=steps)
-    on_shrunk(small.changes)
+    on_shrunk(small)
     half_way = steps - _WINDOW
     first = with_changes(shrunk_recipe(loaded, small), "checkpoint", every_steps=half_way, keep=0)
     plan, outcome = start(first, options, on_event)

@@ -100,7 +100,8 @@ def _findings(
         micro=resolved.micro,
         accumulation_steps=resolved.batch.accumulation_steps if resolved.batch else None,
         steps=resolved.steps,
-        worst_state_bytes=resolved.worst_state_bytes,
+        total_bytes=resolved.fullest.bytes if resolved.fullest else None,
+        fp32_sum_bytes=resolved.fullest.fp32_sums if resolved.fullest else None,
         most_layers=max((stage.count for stage in resolved.stages), default=None),
     )
     found = [replace(finding, place=loaded.place(finding.key)) for finding in apply(facts, allow)]

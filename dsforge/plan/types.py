@@ -62,6 +62,11 @@ class Stage(Frozen):
     state_bytes_per_rank: dict[str, int]
     fp32_gradient_sum_bytes_per_rank: int
 
+    @property
+    def total_bytes_per_rank(self) -> int:
+        """Model states and fp32 sums of gradients; activations and buffers come on top."""
+        return sum(self.state_bytes_per_rank.values()) + self.fp32_gradient_sum_bytes_per_rank
+
 
 class Layout(Frozen):
     """Degrees and placement. Rank = (stage x DP + replica) x TP + shard: TP innermost."""
@@ -77,6 +82,11 @@ class Layout(Frozen):
     partition: str
     engine: Literal["pipeline", "module"]
     stages: tuple[Stage, ...]
+
+    @property
+    def fullest_rank_bytes(self) -> int:
+        """The largest total of a rank."""
+        return max(stage.total_bytes_per_rank for stage in self.stages)
 
 
 class Batch(Frozen):

@@ -95,7 +95,8 @@ class ParallelSection(Section):
         default="auto", description="Replicas; auto: what the cluster leaves."
     )
     zero: Annotated[Literal[0, 1, 2, 3, "auto"], NotBoolean] = Field(
-        default="auto", description="ZeRO stage; auto: 1 with a pipeline, else the lowest whose states fit."
+        default="auto",
+        description="ZeRO stage; auto: 1 with a pipeline, else the lowest whose states and fp32 sums fit.",
     )
     schedule: Literal["gpipe", "1f1b", "interleaved"] = Field(
         default="1f1b", description="Pipeline schedule."

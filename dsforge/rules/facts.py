@@ -30,8 +30,10 @@ class Facts:
     micro: int | None
     accumulation_steps: int | None
     steps: int | None
-    worst_state_bytes: int | None
-    """Model states of the fullest rank, in bytes."""
+    total_bytes: int | None
+    """Model states and fp32 sums of gradients of the fullest rank, in bytes."""
+    fp32_sum_bytes: int | None
+    """The sums among them."""
     most_layers: int | None
     """Layers of the stage that has most of them."""
 
