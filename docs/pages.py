@@ -13,6 +13,7 @@ from typing import Any
 
 from dsforge.base.units import format_bytes
 from dsforge.catalog.engines.capabilities import capabilities, trainers
+from dsforge.catalog.engines.flavours import FLAVOURS
 from dsforge.catalog.tables import hardware, models
 from dsforge.cli.main import app, main
 from dsforge.recipe.consequences import consequence
@@ -89,8 +90,12 @@ def recipe_page() -> Iterator[str]:
         )
 
 
+def _trainers() -> list[str]:
+    return [*trainers(), *FLAVOURS]
+
+
 def _limits(key: str) -> Iterator[str]:
-    for trainer in trainers():
+    for trainer in _trainers():
         honoured = capabilities(trainer).honours.get(key)
         if honoured:
             values = ", ".join(code(flow_text(value)) for value in honoured.values)

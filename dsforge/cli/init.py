@@ -56,7 +56,7 @@ def init(
         typer.Option(help="Where an editor finds the schema: a path from the recipe's folder, or a URL."),
     ] = "recipe.schema.json",
 ) -> None:
-    """Write a recipe that fits the model onto the GPUs: the smallest TP x PP whose states fit.
+    """Write a recipe that fits the model onto the GPUs: the smallest TP x PP whose states and sums fit.
 
     With --out, the schema that editors check it by is written where --schema says, unless it is there.
     With --from-..., the recipe says what the file says; what it could not carry is listed on stderr and in

@@ -75,6 +75,15 @@ def test_a_new_key_is_limited_or_known_to_be_taken(section: str):
     assert keys - limited == {f"{section}.{key}" for key in TAKEN_BY_TRANSFORMERS[section]}
 
 
+def test_fp32_sums_are_what_does_not_fit(tmp_path: Path):
+    # 6.738e9 parameters on 8 ranks, ZeRO-1, in GB: 37.1 of states and 27.0 of sums; an A100 has 42.9.
+    llama2 = ("model=llama2-7b", "cluster.gpu=a100-sxm-40gb", "parallel={zero: 1}", "train.precision=bf16")
+    (finding,) = of("DSF160", findings_of(write(tmp_path), *llama2))
+    assert "needs 64.0 GB for model states and fp32 sums of gradients (27.0 GB of it)" in finding.message
+    assert of("DSF160", findings_of(write(tmp_path), *llama2, "cluster.gpu=a100-sxm-80gb")) == []
+    assert of("DSF160", findings_of(write(tmp_path), *llama2, "parallel.zero=2")) == []
+
+
 def test_every_rule_is_broken_here():
     assert set(rules()) == {broken.code for broken in BROKEN} | {"DSF140"}
 
