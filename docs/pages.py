@@ -13,7 +13,6 @@ from typing import Any
 
 from dsforge.base.units import format_bytes
 from dsforge.catalog.engines.capabilities import capabilities, trainers
-from dsforge.catalog.engines.flavours import FLAVOURS
 from dsforge.catalog.tables import hardware, models
 from dsforge.cli.main import app, main
 from dsforge.recipe.consequences import consequence
@@ -90,12 +89,8 @@ def recipe_page() -> Iterator[str]:
         )
 
 
-def _trainers() -> list[str]:
-    return [*trainers(), *FLAVOURS]
-
-
 def _limits(key: str) -> Iterator[str]:
-    for trainer in _trainers():
+    for trainer in trainers():
         honoured = capabilities(trainer).honours.get(key)
         if honoured:
             values = ", ".join(code(flow_text(value)) for value in honoured.values)
@@ -167,7 +162,13 @@ def rules_page() -> Iterator[str]:
         yield f"*{rule['severity']}* — {plain(rule['summary'])}. {plain(rule['why'])}"
     yield ""
     yield "## Errors"
-    yield from table(("code", "what is wrong"), ((e["code"], plain(e["summary"])) for e in found["errors"]))
+    yield from table(
+        ("code", "what is wrong", "why, and what to do"),
+        (
+            (e["code"], plain(e["summary"]), plain(" ".join(filter(None, (e["why"], e["mend"])))))
+            for e in found["errors"]
+        ),
+    )
 
 
 def presets_page() -> Iterator[str]:

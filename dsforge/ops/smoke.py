@@ -22,7 +22,7 @@ from dsforge.recipe.document import Document
 from dsforge.recipe.load import LoadedRecipe, check
 from dsforge.records.checkpoint import step_folder_name, whole_checkpoints
 from dsforge.records.run_dir import RunDir
-from dsforge.runs.details import read_reports
+from dsforge.runs.reading import read_reports
 
 MARGIN = 0.3
 """The mean loss of the last five steps must lie this far below that of the first five (nats a token)."""

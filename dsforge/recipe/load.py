@@ -15,11 +15,12 @@ from dsforge.recipe.document import Document, KeyPath, parse_value, read_text
 from dsforge.recipe.environment import apply_environment
 from dsforge.recipe.extends import read_chain
 from dsforge.recipe.faults import explain
-from dsforge.recipe.layers import lay_over, mark, merge, part, put
+from dsforge.recipe.layers import lay_over, mark, merge, part, put, take_out
 from dsforge.recipe.model import Recipe
 from dsforge.recipe.model_file import names_config, read_model_config
 from dsforge.recipe.origins import Layer, Origin
 from dsforge.recipe.variables import interpolate, is_env_value
+from dsforge.recipe.vocabulary import is_key
 
 __all__ = ["LoadedRecipe", "apply_override", "check", "load_recipe", "merge"]
 
@@ -67,9 +68,6 @@ def load_recipe(
     """
     text = read_text(path) if text is None else text
     written = read_chain(path, text, environ)
-    if "name" not in written.data:
-        written.data["name"] = path.stem.strip() or "recipe"
-        written.origins["name",] = Origin(Layer.DEFAULT, "the file's name")
     document = copy.deepcopy(written)
     if profile is not None:
         _apply_profile(document, profile, path, environ)
@@ -79,6 +77,9 @@ def load_recipe(
         apply_override(document, argument)
     if arguments:
         pass_on(document, arguments)
+    if "name" not in document.data:
+        document.data["name"] = path.stem.strip() or "recipe"
+        document.origins["name",] = Origin(Layer.DEFAULT, "the file's name")
     recipe = check(document)
     for name in sorted(recipe.profiles):
         if name != profile:
@@ -155,7 +156,10 @@ def _apply_profile(document: Document, name: str, path: Path, environ: Mapping[s
 
 
 def apply_override(document: Document, argument: str) -> None:
-    """Set one `key.path=value` on the document; DsforgeError DSF021 when it is not of that form."""
+    """Set one `key.path=value` on the document, or with the value null take the key out.
+
+    DsforgeError DSF021 when the argument is not of that form.
+    """
     place = Place(file=f"argument `{argument}`")
     key, equals, raw = argument.partition("=")
     path: KeyPath = tuple(key.split("."))
@@ -179,6 +183,9 @@ def apply_override(document: Document, argument: str) -> None:
         place = Place(file=f"argument `{shown}`")
     else:
         value = parse_value(raw, str(place))
+    if value is None and raw.strip() and is_key(path):  # `key=$UNSET` is no word for it
+        take_out(document, path)
+        return
     put(document, path, value, place, Origin(Layer.ARGUMENT, shown))
 
 

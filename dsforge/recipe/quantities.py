@@ -76,18 +76,19 @@ StepsOrNone = _counted(0, 10**9, "step")
 Degree = Annotated[int, Field(strict=True, ge=1, le=1_048_576)]
 """A parallel degree or a number of hosts or devices."""
 
+DURATION_SCHEMA = {
+    "anyOf": [
+        {"type": "number", "minimum": 0},
+        {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?[smhd])+$", "examples": ["1h30m"]},
+    ]
+}
+"""The JSON Schema of a duration."""
+
 Seconds = Annotated[
     float,
     Field(ge=0, allow_inf_nan=False, le=10**9),
     BeforeValidator(_seconds),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "minimum": 0},
-                {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?[smhd])+$", "examples": ["1h30m"]},
-            ]
-        }
-    ),
+    WithJsonSchema(DURATION_SCHEMA),
 ]
 """A duration: `15m`, `1h30m`, or plain seconds; 0 switches the limit off."""
 

@@ -29,7 +29,13 @@ from dsforge.recipe.quantities import (
     StepsOrNone,
     Tokens,
 )
-from dsforge.recipe.slurm_values import LONGEST_NOTICE_SECONDS, SlurmConstraint, SlurmName, SlurmOption
+from dsforge.recipe.slurm_values import (
+    LONGEST_NOTICE_SECONDS,
+    SlurmConstraint,
+    SlurmName,
+    SlurmOption,
+    SlurmTime,
+)
 
 
 class Section(BaseModel):
@@ -250,7 +256,7 @@ class SlurmSection(Section):
     account: SlurmName | None = Field(default=None, description="Account that is charged.")
     qos: SlurmName | None = Field(default=None, description="Quality of service.")
     constraint: SlurmConstraint | None = Field(default=None, description="Features the nodes must have.")
-    time: Seconds = Field(default=0.0, description="Time limit, in whole minutes; 0: the partition's.")
+    time: SlurmTime = Field(default=0.0, description="Time limit, in whole minutes; 0: the partition's.")
     notice: Annotated[Seconds, Field(le=LONGEST_NOTICE_SECONDS)] = Field(
         default=300.0, description="Before the time limit, ranks are told to save and end; 0: they are not."
     )

@@ -287,6 +287,13 @@ def test_rules_can_be_looked_up(cli: Cli):
     shown = cli("rule", "--json").json["rules"]
     assert [one["code"] for one in shown] == sorted(rules())
     assert cli("rule", "dsf121").out.startswith("DSF121 zero0-pipeline-clip (error): ")
+    what, why, mend = cli("rule", "DSF045").out.splitlines()
+    assert (what, mend) == (
+        "DSF045 (error): the recipe's data set is not there",
+        "`dsforge data prep FILES -o PREFIX` makes them; paths start from the folder of the recipe.",
+    )
+    assert cli("rule", "DSF045", "--json").json["errors"][0]["why"] == why
+    assert len(cli("rule", "DSF047").out.splitlines()) == 1
 
 
 def test_data_prep_reports_what_it_wrote(cli: Cli, tmp_path: Path):

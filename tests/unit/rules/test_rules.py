@@ -137,3 +137,22 @@ def test_an_allowed_code_only_warns(tmp_path: Path):
     (finding,) = of("DSF121", examine(loaded, allowed))
     assert finding.severity is Severity.WARNING
     assert make_plan(loaded, allowed).layout.zero == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        (("launch.launcher=slurm", "cluster.hostfile=hosts"), "cluster.hostfile"),
+        (("launch.slurm.partition=gpu",), "launch.slurm"),
+        (("model.max_positions=64",), "model.max_positions"),
+    ],
+)
+def test_a_key_to_remove_is_removed_by_the_argument_that_the_hint_names(
+    tmp_path: Path, changes: tuple[str, ...], key: str
+):
+    recipe = write(tmp_path)
+    hints = [finding.hint or "" for finding in findings_of(recipe, *changes)]
+    argument = f"{key}=null"
+    assert [f"remove {key} (as an argument: `{argument}`)" in hint for hint in hints].count(True) == 1, hints
+    left = findings_of(recipe, *changes, argument)
+    assert not any(argument in (finding.hint or "") for finding in left)
