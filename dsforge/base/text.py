@@ -7,6 +7,10 @@ import re
 # ECMA-48: control sequences (CSI), operating-system commands (OSC, ended by BEL or ST), two-byte escapes.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-Z\\^-~]")
 
+SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASS(WORD|WD)?|PAT|(API)?KEY|CREDENTIALS?)(_|$)", re.IGNORECASE)
+"""A name that a value stands under which nobody else should read."""
+_NAMED_VALUE = re.compile(r"""([A-Za-z_][A-Za-z0-9_]*)["']?\s*[:=]\s*(?=\S)""")
+
 
 def without_escapes(text: str) -> str:
     """Return a text without colours and other terminal sequences."""
@@ -16,3 +20,11 @@ def without_escapes(text: str) -> str:
 def first_line(text: str) -> str:
     """Return the first line of a text; empty for an empty one."""
     return text.partition("\n")[0]
+
+
+def without_secrets(line: str) -> str:
+    """Return a line of a file up to what stands behind the name of a secret."""
+    for match in _NAMED_VALUE.finditer(line):
+        if SECRET_NAME.search(match[1]):
+            return line[: match.end()] + "..."
+    return line

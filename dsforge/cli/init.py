@@ -1,4 +1,4 @@
-"""`dsforge init`: a starter recipe."""
+"""`dsforge init`: a starter recipe, or one made from another tool's file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
 from dsforge.cli import complete, output
 
+_GPUS = 8
+_GPU = "a100-sxm-80gb"
+_MODEL = "gpt2"
+
 
 def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
@@ -18,15 +22,34 @@ def register(app: typer.Typer, panel: str) -> None:
 
 
 def init(
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="With --from-...: what the file does not say."),
+    ] = None,
     model: Annotated[
-        str,
-        typer.Option(help="A preset or a size; see `dsforge presets list`.", autocompletion=complete.models),
-    ] = "gpt2",
-    gpus: Annotated[int, typer.Option(min=1, max=1_048_576, help="GPUs in all.")] = 8,
+        str | None,
+        typer.Option(
+            help=f"A preset or a size; see `dsforge presets list`. Default: {_MODEL}.",
+            autocompletion=complete.models,
+        ),
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, max=1_048_576, help=f"GPUs in all. Default: {_GPUS}.")
+    ] = None,
     gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of one host.")] = 8,
     gpu: Annotated[
-        str, typer.Option(help="The GPU, or cpu.", autocompletion=complete.gpus)
-    ] = "a100-sxm-80gb",
+        str | None,
+        typer.Option(help=f"The GPU, or cpu. Default: {_GPU}.", autocompletion=complete.gpus),
+    ] = None,
+    seq_len: Annotated[
+        int | None, typer.Option("--seq-len", min=1, help="With --from-...: tokens a sample.")
+    ] = None,
+    from_deepspeed: Annotated[
+        Path | None, typer.Option("--from-deepspeed", help="A DeepSpeed JSON to make the recipe from.")
+    ] = None,
+    from_accelerate: Annotated[
+        Path | None, typer.Option("--from-accelerate", help="An Accelerate YAML to make the recipe from.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write. Default: stdout.")] = None,
     schema: Annotated[
         str,
@@ -36,17 +59,64 @@ def init(
     """Write a recipe that fits the model onto the GPUs: the smallest TP x PP whose states fit.
 
     With --out, the schema that editors check it by is written where --schema says, unless it is there.
+    With --from-..., the recipe says what the file says; what it could not carry is listed on stderr and in
+    the recipe's first lines.
     """
-    from dsforge.base.files import write_atomically
-    from dsforge.ops.starter import starter_recipe
-    from dsforge.recipe.schema import schema_text
-
-    if not schema.isprintable() or " " in schema:
-        raise DsforgeError("DSF067", "the place of the schema holds a blank", hint="name one without blanks")
-    text = starter_recipe(model, gpus, gpus_per_node, gpu, schema)
+    if from_deepspeed is not None or from_accelerate is not None:
+        text = _imported(
+            {"deepspeed": from_deepspeed, "accelerate": from_accelerate},
+            (model, gpus, gpus_per_node, gpu, seq_len, tuple(changes or ())),
+            schema,
+        )
+    else:
+        text = _started(model, gpus, gpus_per_node, gpu, schema, seq_len, changes)
     if out is None:
         output.data(text)
         return
+    _write(out, text, schema)
+
+
+def _started(
+    model: str | None,
+    gpus: int | None,
+    gpus_per_node: int,
+    gpu: str | None,
+    schema: str,
+    seq_len: int | None,
+    changes: list[str] | None,
+) -> str:
+    from dsforge.ops.starter import starter_recipe
+
+    if seq_len is not None or changes:
+        word = "--seq-len" if seq_len is not None else (changes or [""])[0]
+        raise typer.BadParameter(f"`{word}` goes with --from-... only; edit the recipe that init writes")
+    return starter_recipe(model or _MODEL, gpus or _GPUS, gpus_per_node, gpu or _GPU, schema)
+
+
+def _imported(
+    files: dict[str, Path | None],
+    given: tuple[str | None, int | None, int, str | None, int | None, tuple[str, ...]],
+    schema: str,
+) -> str:
+    from dsforge.foreign.text import Kind
+    from dsforge.ops.foreign_init import Wanted, import_recipe
+    from dsforge.recipe.schema import editor_header
+
+    named = [(kind, path) for kind, path in files.items() if path is not None]
+    if len(named) > 1:
+        raise typer.BadParameter("two files to make one recipe from: one --from-... at a time")
+    ((kind, path),) = named
+    header = editor_header(schema)
+    imported = import_recipe(path, Kind(kind), Wanted(*given))
+    for one in imported.left:
+        output.note(f"not carried: {one}")
+    return header + imported.text
+
+
+def _write(out: Path, text: str, schema: str) -> None:
+    from dsforge.base.files import write_atomically
+    from dsforge.recipe.schema import schema_text
+
     if out.exists():
         raise DsforgeError("DSF061", f"{out} exists", hint="name another file, or remove it")
     written = [out]

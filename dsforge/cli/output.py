@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dsforge.base.errors import DsforgeError, Finding, Place, Severity
+from dsforge.base.text import without_secrets
 
 SCHEMA_VERSION = 1
 _STDERR = 2
@@ -164,7 +165,7 @@ def _snippet(place: Place) -> str | None:
         with Path(place.file).open(encoding="utf-8", errors="replace") as stream:
             for number, text in enumerate(stream, start=1):
                 if number == place.line:
-                    return text.strip()[:100]
+                    return without_secrets(text.strip()[:100])
     except (OSError, ValueError):
         return None
     return None

@@ -1,11 +1,12 @@
-"""`dsforge validate`: check recipes, no GPU and no torch needed."""
+"""`dsforge validate`: check recipes and the files of other tools, no GPU and no torch needed."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +14,18 @@ from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.cli import complete, output
 from dsforge.cli.options import JsonOption, ProfileOption, SetOption
+
+
+class FileKind(StrEnum):
+    """What a file is to be taken for; the same words as `foreign.text.Kind`, which help must not load."""
+
+    AUTO = "auto"
+    RECIPE = "recipe"
+    DEEPSPEED = "deepspeed"
+    HF_TRAINER = "hf-trainer"
+    ACCELERATE = "accelerate"
+    HOSTFILE = "hostfile"
+    ENV = "env"
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -24,38 +37,68 @@ def validate(
     arguments: Annotated[
         list[str],
         typer.Argument(
-            metavar="RECIPE... [KEY=VALUE]...",
-            help="Recipes, then changes for all of them.",
+            metavar="FILE... [KEY=VALUE]...",
+            help="Recipes or foreign files, then changes for all recipes.",
             autocompletion=complete.recipes_then_changes,
         ),
     ],
     set_: SetOption = None,
     profile: ProfileOption = None,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Write the edits that mend errors into the files; show them.")
+        bool, typer.Option("--fix", help="Write the edits that mend errors into the recipes; show them.")
+    ] = False,
+    as_: Annotated[
+        FileKind,
+        typer.Option(
+            "--as", help="What the files are. auto: by name and content; hf-trainer: `auto` is filled in."
+        ),
+    ] = FileKind.AUTO,
+    data_parallel: Annotated[
+        int | None,
+        typer.Option("--data-parallel", min=1, help="Replicas a DeepSpeed JSON is for: GPUs / (TP x PP)."),
+    ] = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Ask the installed DeepSpeed, not the catalogue's version.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Check recipes against schema and rules. Exit 1 on errors, 2 when one cannot be read."""
+    """Check recipes, DeepSpeed JSON, Accelerate YAML, hostfiles and .deepspeed_env files.
+
+    A recipe is checked against schema and rules; of another file it is said what the engine would really do
+    with it. Exit 1 on errors, 2 when a file cannot be read.
+    """
     changes = [word for word in arguments if "=" in word and not _is_file(word)]
-    recipes = [Path(word) for word in arguments if word not in changes]
-    if not recipes:
+    files = [Path(word) for word in arguments if word not in changes]
+    if not files:
         raise DsforgeError("DSF022", "no recipe named", hint="`dsforge validate recipe.yaml`")
     worst = 0
-    results = []
-    for recipe in recipes:
-        wanted = [*changes, *(set_ or ())]
-        difference = _mend(recipe, wanted, profile) if fix else ""
-        found, code = _check(recipe, wanted, profile)
+    results: dict[str, list[dict[str, Any]]] = {"recipes": [], "foreign": []}
+    for file in files:
+        kind = _kind(file) if as_ is FileKind.AUTO else as_
+        result: dict[str, Any]
+        if kind is FileKind.RECIPE:
+            wanted = [*changes, *(set_ or ())]
+            difference = _mend(file, wanted, profile) if fix else ""
+            found, code = _check(file, wanted, profile)
+            result, about = {"recipe": str(file)}, ""
+            more = {"diff": difference} if fix else {}
+        else:
+            if fix:
+                raise DsforgeError(
+                    "DSF600", f"{file} is no recipe: --fix does not write into it", hint="leave --fix out"
+                )
+            found, code, engine = _check_foreign(file, kind, data_parallel, probe=probe)
+            result, difference, more = {"file": str(file), "kind": kind.value, "engine": engine}, "", {}
+            about = f" ({engine})" if engine else ""
         worst = max(worst, code)
-        result = {"recipe": str(recipe), "ok": code == 0, "findings": [one.as_dict() for one in found]}
-        results.append({**result, "diff": difference} if fix else result)
+        listed = results["recipes" if kind is FileKind.RECIPE else "foreign"]
+        listed.append({**result, "ok": code == 0, "findings": [one.as_dict() for one in found], **more})
         if not json:
             output.data(difference)
             output.findings(found)
-            output.line(f"{recipe}: {'ok' if code == 0 else 'refused'}")
+            output.line(f"{file}: {'ok' if code == 0 else 'refused'}{about}")
     if json:
-        output.as_json({"ok": worst == 0, "recipes": results})
+        output.as_json({"ok": worst == 0, **results})
     raise typer.Exit(worst)
 
 
@@ -64,6 +107,12 @@ def _is_file(word: str) -> bool:
         return Path(word).is_file()
     except OSError:  # too long a word for a file's name, or a folder that may not be entered
         return False
+
+
+def _kind(file: Path) -> FileKind:
+    from dsforge.foreign.text import kind_of
+
+    return FileKind(kind_of(file).value)
 
 
 def _mend(recipe: Path, changes: Sequence[str], profile: str | None) -> str:
@@ -89,7 +138,28 @@ def _check(recipe: Path, changes: Sequence[str], profile: str | None) -> tuple[l
     try:
         found = examine(load_recipe(recipe, changes, profile, environ=os.environ))
     except DsforgeError as fault:
-        first = Finding(fault.code, Severity.ERROR, fault.message, None, fault.place, fault.hint)
-        return [first, *fault.findings], int(fault.exit_code)
+        return _as_findings(fault)
+    return found, _code(found)
+
+
+def _check_foreign(
+    file: Path, kind: FileKind, replicas: int | None, *, probe: bool
+) -> tuple[list[Finding], int, str]:
+    from dsforge.foreign.text import Kind
+    from dsforge.ops.foreign_check import check_foreign
+
+    try:
+        checked = check_foreign(file, Kind(kind.value), replicas, os.environ if probe else None)
+    except DsforgeError as fault:
+        return (*_as_findings(fault), "")
+    return list(checked.findings), _code(checked.findings), checked.engine
+
+
+def _as_findings(fault: DsforgeError) -> tuple[list[Finding], int]:
+    first = Finding(fault.code, Severity.ERROR, fault.message, None, fault.place, fault.hint)
+    return [first, *fault.findings], int(fault.exit_code)
+
+
+def _code(found: Sequence[Finding]) -> int:
     errors = any(one.severity is Severity.ERROR for one in found)
-    return found, int(ExitCode.FINDINGS if errors else ExitCode.OK)
+    return int(ExitCode.FINDINGS if errors else ExitCode.OK)

@@ -14,6 +14,7 @@ from dsforge.plan.auto import ROOM_FOR_STATES
 from dsforge.plan.resolve import examine, make_plan, refusal
 from dsforge.recipe.document import Document
 from dsforge.recipe.load import LoadedRecipe, check
+from dsforge.recipe.schema import editor_header
 
 _TIGHT = 0.8
 """The largest share of a GPU for model states, taken where no layout leaves as much room as the planner
@@ -34,12 +35,7 @@ def starter_recipe(
     recipe's folder.
     """
     preset, hardware = find_model(model), find_hardware(gpu)
-    per_node = min(gpus, gpus_per_node)
-    nodes, rest = divmod(gpus, per_node)
-    if rest:
-        raise DsforgeError(
-            "DSF063", f"{gpus} GPUs are not whole nodes of {per_node}", hint="a multiple of the node"
-        )
+    nodes, per_node = whole_nodes(gpus, gpus_per_node)
     limits = (preset.shape.get("max_positions"), preset.shape.get("window"))
     seq_len = min((_SEQ_LEN, *(limit for limit in limits if limit)))
     tight = None
@@ -66,6 +62,17 @@ def starter_recipe(
         hint="more GPUs or a smaller model",
         exit_code=ExitCode.FINDINGS,
     )
+
+
+def whole_nodes(gpus: int, gpus_per_node: int) -> tuple[int, int]:
+    """Return (nodes, GPUs of each); DsforgeError DSF063 when the GPUs are not whole nodes."""
+    per_node = min(gpus, gpus_per_node)
+    nodes, rest = divmod(gpus, per_node)
+    if rest:
+        raise DsforgeError(
+            "DSF063", f"{gpus} GPUs are not whole nodes of {per_node}", hint="a multiple of the node"
+        )
+    return nodes, per_node
 
 
 def _layouts(gpus: int, per_node: int) -> Iterator[tuple[int, int]]:
@@ -104,7 +111,7 @@ def _text(data: dict[str, Any], schema: str) -> str:
     reach = ""
     if data["cluster"]["nodes"] > 1:
         reach = "# launch: {launcher: slurm}    # or cluster.hostfile: the hosts, reached over pdsh and ssh\n"
-    return f"""# yaml-language-server: $schema={schema}
+    return f"""{editor_header(schema)}\
 # `dsforge validate` checks this file, `dsforge plan` shows what follows from it,
 # `dsforge smoke` tries its layout on this machine, `dsforge launch` runs it.
 version: 1

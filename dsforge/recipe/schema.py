@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dsforge.base.canonical import dumps
+from dsforge.base.errors import DsforgeError
 from dsforge.recipe.model import Recipe
 from dsforge.recipe.vocabulary import keys_of, section_of
 
@@ -71,3 +72,10 @@ def _objects(node: Any) -> Iterator[dict[str, Any]]:
 def schema_text() -> str:
     """Return the schema as canonical JSON."""
     return dumps(recipe_schema())
+
+
+def editor_header(place: str) -> str:
+    """Return the first line of a recipe: where its schema lies; DsforgeError DSF067 for a blank in it."""
+    if not place.isprintable() or " " in place:
+        raise DsforgeError("DSF067", "the place of the schema holds a blank", hint="name one without blanks")
+    return f"# yaml-language-server: $schema={place}\n"

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.text import SECRET_NAME
 from dsforge.recipe.document import Document, KeyPath, parse_value
 
-SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASS(WORD|WD)?|PAT|(API)?KEY|CREDENTIALS?)(_|$)", re.IGNORECASE)
 """Names of variables whose values belong in no file."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")

@@ -19,8 +19,9 @@ SMOKE = ROOT / "recipes" / "smoke.yaml"
 
 # Every command with its options. Growing this table is a decision: a command exists only when it works.
 SURFACE = {
-    "init": "--gpu --gpus --gpus-per-node --model --out --schema -o",
-    "validate": "--fix --json --profile --set",
+    "init": "--from-accelerate --from-deepspeed --gpu --gpus --gpus-per-node --model --out --schema "
+    "--seq-len -o",
+    "validate": "--as --data-parallel --fix --json --probe --profile --set",
     "plan": "--json --profile --set",
     "diff": "--fail-on --json --profile",
     "render": "--check --json --out --profile --set -o",

@@ -45,7 +45,7 @@ def _modules_after(*words: str) -> set[str]:
     "words",
     [
         ("--help",),
-        ("validate", "recipes/smoke.yaml"),
+        ("validate", "recipes/smoke.yaml", "tests/data/foreign/bloom_like.json"),
         ("plan", "recipes/gpt3-175b-1024a100.yaml"),
         ("render", "recipes/smoke.yaml", "--check", "--out", "tests/golden/smoke"),
         ("init",),

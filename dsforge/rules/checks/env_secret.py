@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dsforge.base.errors import Severity
-from dsforge.recipe.variables import SECRET_NAME
+from dsforge.base.text import SECRET_NAME
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 

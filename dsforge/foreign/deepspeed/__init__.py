@@ -1,0 +1,1 @@
+"""DeepSpeed's configuration: what the engine would do with it, and a recipe of it."""

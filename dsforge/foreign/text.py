@@ -1,0 +1,71 @@
+"""Foreign files as text, and what kind of file a text is."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+
+from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.files import read_bounded
+
+_MAX_BYTES = 4 << 20
+_HEAD = 1 << 16
+"""Characters that a kind is told by: the top of the file says it."""
+
+
+class Kind(StrEnum):
+    """What `validate` takes. HF_TRAINER: DeepSpeed JSON in which the Trainer fills in every `auto`."""
+
+    RECIPE = "recipe"
+    DEEPSPEED = "deepspeed"
+    HF_TRAINER = "hf-trainer"
+    ACCELERATE = "accelerate"
+    HOSTFILE = "hostfile"
+    ENV = "env"
+
+
+def read_foreign(path: Path) -> str:
+    """Return a file's text, a byte-order mark included; DsforgeError DSF601 when it cannot be read."""
+    place = Place(file=str(path))
+    try:
+        text = read_bounded(path, _MAX_BYTES)
+    except UnicodeDecodeError as error:
+        reason = f"is not UTF-8 text (byte {error.start})"
+        raise DsforgeError("DSF601", reason, place, "name a text file") from None
+    except (OSError, ValueError) as error:
+        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise DsforgeError("DSF601", reason, place, "name a readable file") from None
+    if "\0" in text:
+        raise DsforgeError("DSF601", "holds NUL bytes", place, "name a text file")
+    return text
+
+
+_ACCELERATE = re.compile(r"^[ \t{]*\"?(distributed_type|compute_environment)\"?[ \t]*:", re.MULTILINE)
+_RECIPE = re.compile(r"(?:^|[{,])[ \t]*\"?(version|model)\"?[ \t]*:", re.MULTILINE)
+_HOST_LINE = re.compile(r"^[^\s=]+[ \t]+slots[ \t]*=", re.MULTILINE | re.IGNORECASE)
+
+
+def kind_of(path: Path) -> Kind:
+    """Return what a file looks like, by its name and then by its top; a recipe when nothing else."""
+    name = path.name.lower()
+    if name.endswith("deepspeed_env"):
+        return Kind.ENV
+    if "hostfile" in name and path.suffix not in (".yaml", ".yml", ".json"):
+        return Kind.HOSTFILE
+    return _kind_by_top(path)
+
+
+def _kind_by_top(path: Path) -> Kind:
+    try:
+        head = read_bounded(path, _MAX_BYTES)[:_HEAD]
+    except (OSError, ValueError):
+        return Kind.DEEPSPEED if path.suffix == ".json" else Kind.RECIPE
+    if _ACCELERATE.search(head):
+        return Kind.ACCELERATE
+    if path.suffix in (".yaml", ".yml"):
+        return Kind.RECIPE
+    if path.suffix == ".json" or head.lstrip("\ufeff \t\r\n").startswith(("{", "//", "/*")):
+        is_recipe = {match[1] for match in _RECIPE.finditer(head)} >= {"version", "model"}
+        return Kind.RECIPE if is_recipe else Kind.DEEPSPEED
+    return Kind.HOSTFILE if _HOST_LINE.search(head) else Kind.RECIPE
