@@ -11,12 +11,14 @@ from dsforge.base.errors import Finding
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.tables import Hardware
 from dsforge.cost.states import gradient_sum_bytes, nominal, state_bytes
+from dsforge.external.values import INIT_STD
 from dsforge.layout.hf_config import config_of, for_training
 from dsforge.layout.shape import Shape
 from dsforge.layout.stages import stage_components
 from dsforge.plan.auto import Resolved
 from dsforge.plan.environment import derive_environment
 from dsforge.plan.launcher import choose_launcher
+from dsforge.plan.program import program, program_of, values_of
 from dsforge.plan.types import (
     Batch,
     Checkpoint,
@@ -29,6 +31,7 @@ from dsforge.plan.types import (
     Optimizer,
     Parameters,
     Plan,
+    Program,
     Slurm,
     Stage,
     Train,
@@ -38,8 +41,6 @@ from dsforge.recipe.sections import SlurmSection
 
 BUILTIN_VOCAB_LIMIT = 4096
 """Largest tokenizer trained on the built-in corpus: a few megabytes of text fill no more."""
-_INIT_STD = 0.02
-"""Standard deviation of initial weights (Radford et al. 2019; Megatron's --init-method-std default)."""
 
 
 def assemble(
@@ -88,12 +89,20 @@ def assemble(
         data=_data(recipe, shape),
         checkpoint=Checkpoint(**recipe.checkpoint.model_dump()),
         launch=_launch(recipe, hardware, resolved),
+        external=_external(recipe, shape, hardware, resolved),
         sinks=tuple(name for name, wanted in recipe.monitor if wanted),
         hostfile=recipe.cluster.hostfile,
         nominal=_nominal(recipe, shape),
         decisions=tuple(resolved.decisions),
         findings=tuple(finding.as_dict() for finding in findings),
     )
+
+
+def _external(recipe: Recipe, shape: Shape, hardware: Hardware, resolved: Resolved) -> Program | None:
+    section = program_of(recipe)
+    if section is None:
+        return None
+    return program(section, values_of(recipe, shape, hardware, resolved))
 
 
 def _model(shape: Shape, padded_vocab: int, hf_config: dict[str, Any] | None) -> Model:
@@ -119,7 +128,7 @@ def _model(shape: Shape, padded_vocab: int, hf_config: dict[str, Any] | None) ->
         linear_bias=traits.qkv_bias and traits.output_bias and traits.mlp_bias,
         qkv_bias=traits.qkv_bias,
         qk_norm=traits.qk_norm,
-        init_std=_INIT_STD,
+        init_std=INIT_STD,
         hf_config=hf_config,
     )
 

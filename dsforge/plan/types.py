@@ -98,7 +98,7 @@ class Train(Frozen):
     steps: int
     eval_every: int
     eval_samples: int
-    precision: Literal["fp32", "bf16"]
+    precision: Literal["fp32", "bf16", "fp16"]
     recompute: Literal["none", "selective", "full"]
     recompute_every: int = 1
     dropout: float = 0.0
@@ -180,6 +180,27 @@ class Launch(Frozen):
     stop_timeout_seconds: float
 
 
+class Word(Frozen):
+    """One argument of an external program; with `base` a path from a place of the run, `records/program.py`."""
+
+    text: str
+    base: str | None = None
+
+
+class Program(Frozen):
+    """The external program that every rank runs: a file in a folder, its arguments or its configuration.
+
+    `configuration_bases` names, by dotted key, what the paths in the configuration start from.
+    """
+
+    flavour: str
+    path: str
+    entry: str
+    arguments: tuple[Word, ...]
+    configuration: dict[str, Any] | None = None
+    configuration_bases: dict[str, str] = {}
+
+
 class Decision(Frozen):
     """Where a value that the user left open came from."""
 
@@ -230,6 +251,7 @@ class Plan(Frozen):
     data: Data
     checkpoint: Checkpoint
     launch: Launch
+    external: Program | None = None
     sinks: tuple[str, ...]
     """Keys of the recipe's `monitor` that are on: where metrics go besides `metrics.jsonl`."""
     hostfile: str | None

@@ -13,6 +13,7 @@ PATH_KEYS = (
     "checkpoint.dir",
     "checkpoint.resume",
     "checkpoint.init",
+    "external.path",
 )
 DATA_SET_KEYS = ("data.train", "data.valid")
 _WORDS = {"checkpoint.resume": ("auto", "never")}

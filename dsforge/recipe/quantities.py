@@ -152,6 +152,22 @@ def _env_value(value: Any) -> Any:
     return value
 
 
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, bool) or value is None:
+        raise ValueError("write it as text: an option of the program, or a value of one")
+    return str(value) if isinstance(value, int | float) else value
+
+
+Argument = Annotated[
+    str,
+    Field(pattern=r"^[^\x00]*$", max_length=32_768),
+    BeforeValidator(_argument),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]}),
+]
+"""One argument of a program, any text; a number is taken as it is written in Python."""
+
 EnvValue = Annotated[
     str,
     Field(pattern=r"^[^\x00\n\r]*$", max_length=32_768),

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from dsforge.recipe.quantities import (
+    Argument,
     Count,
     Degree,
     EnvName,
@@ -293,3 +294,18 @@ class MonitorSection(Section):
     tensorboard: Flag = Field(default=False, description="Event files in the attempt's directory.")
     wandb: Flag = Field(default=False, description="Weights & Biases.")
     prometheus: Flag = Field(default=False, description="OpenMetrics text file.")
+
+
+class ExternalSection(Section):
+    """The program that `trainer: external` starts instead of a trainer of dsforge."""
+
+    flavour: Literal["megatron-deepspeed", "megatron-lm", "gpt-neox", "script"] = Field(
+        description="Which program; script: any that reads RANK and WORLD_SIZE."
+    )
+    path: PathText = Field(description="Folder of the checkout, or of the script, on every host.")
+    entry: PathText | None = Field(
+        default=None, description="File in that folder that each rank runs; default: the flavour's."
+    )
+    arguments: tuple[Argument, ...] = Field(
+        default=(), description="Options passed on, which the words after `--` on a command line join."
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dsforge.catalog.engines.capabilities import Capabilities
 from dsforge.catalog.tables import Hardware
@@ -21,6 +23,8 @@ class Facts:
     shape: Shape
     hardware: Hardware
     capabilities: Capabilities
+    values: Mapping[str, Any]
+    """What the recipe says by name, for programs that are data (`external/values.py`)."""
     dp: int | None
     zero: int | None
     micro: int | None
