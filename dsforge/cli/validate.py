@@ -26,6 +26,8 @@ class FileKind(StrEnum):
     ACCELERATE = "accelerate"
     HOSTFILE = "hostfile"
     ENV = "env"
+    MEGATRON = "megatron"
+    NEOX = "neox"
 
 
 def register(app: typer.Typer, panel: str) -> None:

@@ -24,6 +24,7 @@ from dsforge.foreign.findings import first_of
 from dsforge.foreign.hostfile import check_hostfile
 from dsforge.foreign.json_text import JsonText, Placeholder, read_json
 from dsforge.foreign.text import Kind, read_foreign
+from dsforge.ops import foreign_scripts as scripts
 
 _PROBE_SECONDS = 300.0
 _LAUNCHER_FILES = {Kind.HOSTFILE: check_hostfile, Kind.ENV: check_env_file}
@@ -57,6 +58,8 @@ def check_foreign(
         return Checked(
             f"launcher of deepspeed {known_keys().version}", tuple(first_of(check_env_file(text, file)))
         )
+    if kind is Kind.MEGATRON:
+        return Checked(scripts.engine_of(text, file), tuple(first_of(scripts.check(text, file, replicas))))
     fills = kind is Kind.HF_TRAINER
     keys = known_keys() if environ is None else _installed(tuple(sorted(environ.items())))
     found = check_deepspeed(text, file, keys, replicas=replicas, trainer_fills_auto=fills)
