@@ -50,7 +50,9 @@ class Expander:
     """Text, offset and reason of each part of the script whose value is not known."""
 
     def leave(self, text: Text, why: str) -> None:
-        """Note a part of the script that is not read."""
+        """Note a part of the script that is not read, once, where it stands first."""
+        if text.is_open:
+            return
         first = str(text).strip().split("\n", 1)[0]
         row = (first if len(first) <= 60 else first[:57] + "...", text.at or 0, why)
         if row not in self.unread:
@@ -72,6 +74,8 @@ class Expander:
         """Return the items of an `${ARRAY[@]}` that stands alone, and whether in quotes."""
         quoted = node.type == "string" and len(node.named_children) == 1
         inner = node.named_children[0] if quoted else node
+        if len(inner.children) == 0:
+            return None
         alone = inner.end_byte - inner.start_byte + 2 == node.end_byte - node.start_byte
         if inner.type == "simple_expansion" and str(source.of(inner)) in ("$@", "$*"):
             self.leave(source.of(inner), "what the script itself is called with")
@@ -99,6 +103,8 @@ class Expander:
 
     def _text(self, node: Node, source: Source, quoted: bool) -> Text:
         here = source.of(node)
+        if "expansion" in node.type:
+            here = _from_dollar(here)
         match node.type:
             case "word" | "number" | "variable_name" | "heredoc_content" if not node.named_children:
                 return _unescaped(here, None, quoted)
@@ -136,6 +142,9 @@ class Expander:
             if child.type in ("string_content", "heredoc_content") or child.start_byte < at:
                 continue
             out += _unescaped(source.between(at, child.start_byte), escaped, quoted).chars
+            if "expansion" in child.type:
+                whole = source.of(child)
+                out += whole.chars[: len(whole.chars) - len(_from_dollar(whole).chars)]
             out += self.text(child, source, quoted=quoted).chars
             at = child.end_byte
         out += _unescaped(source.between(at, end), escaped, quoted).chars
@@ -219,6 +228,12 @@ def _whole(value: Value) -> Text:
 
 def _opened(here: Text) -> Text:
     return Text(tuple(one._replace(open=True, quoted=True) for one in here.chars))
+
+
+def _from_dollar(here: Text) -> Text:
+    """Return an expansion without the blanks in front of it, which the parser counts in behind another one."""
+    blanks = len(str(here)) - len(str(here).lstrip())
+    return Text(here.chars[blanks:])
 
 
 def _inside(node: Node) -> tuple[int, int]:
