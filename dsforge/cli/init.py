@@ -53,6 +53,10 @@ def init(
     from_megatron: Annotated[
         Path | None, typer.Option("--from-megatron", help="A launch script to make the recipe from; it is not run.")
     ] = None,
+    from_neox: Annotated[
+        list[Path] | None,
+        typer.Option("--from-neox", help="A GPT-NeoX YAML to make the recipe from; again for each further file."),
+    ] = None,
     flavour: Annotated[
         str | None,
         typer.Option(help="With --from-megatron: megatron-deepspeed or megatron-lm. Default: by the options."),
@@ -69,12 +73,20 @@ def init(
     With --from-..., the recipe says what the file says; what it could not carry is listed on stderr and in
     the recipe's first lines.
     """
-    files = {"deepspeed": from_deepspeed, "accelerate": from_accelerate, "megatron": from_megatron}
+    first, *more = from_neox or [None]
+    files = {
+        "deepspeed": from_deepspeed,
+        "accelerate": from_accelerate,
+        "megatron": from_megatron,
+        "neox": first,
+    }
     if flavour is not None and from_megatron is None:
         raise typer.BadParameter("`--flavour` goes with --from-megatron only")
     if any(files.values()):
         text = _imported(
-            files, (model, gpus, gpus_per_node, gpu, seq_len, tuple(changes or ()), flavour), schema
+            files,
+            (model, gpus, gpus_per_node, gpu, seq_len, tuple(changes or ()), flavour, tuple(filter(None, more))),
+            schema,
         )
     else:
         text = _started(model, gpus, gpus_per_node, gpu, schema, seq_len, changes)
@@ -103,7 +115,7 @@ def _started(
 
 def _imported(
     files: dict[str, Path | None],
-    given: tuple[str | None, int | None, int, str | None, int | None, tuple[str, ...], str | None],
+    given: tuple[str | None, int | None, int, str | None, int | None, tuple[str, ...], str | None, tuple[Path, ...]],
     schema: str,
 ) -> str:
     from dsforge.foreign.text import Kind

@@ -48,7 +48,8 @@ def read_foreign(path: Path) -> str:
 
 _ACCELERATE = re.compile(r"^[ \t{]*\"?(distributed_type|compute_environment)\"?[ \t]*:", re.MULTILINE)
 _NEOX = re.compile(
-    r"^[ \t{]*[\"']?(pipe[-_]parallel[-_]size|model[-_]parallel[-_]size|num[-_]layers|hidden[-_]size)[\"']?[ \t]*:",
+    r"^[ \t{]*[\"']?(pipe[-_]parallel[-_]size|model[-_]parallel[-_]size|num[-_]layers|hidden[-_]size|data[-_]path"
+    r"|train[-_]data[-_]paths|tokenizer[-_]type|vocab[-_]file|checkpoint[-_]factor|train[-_]iters)[\"']?[ \t]*:",
     re.MULTILINE,
 )
 _SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")

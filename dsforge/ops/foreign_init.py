@@ -18,6 +18,7 @@ from dsforge.foreign.findings import first_of
 from dsforge.foreign.imports import Carried, Import, Left
 from dsforge.foreign.text import Kind, read_foreign
 from dsforge.ops import foreign_scripts as scripts
+from dsforge.ops.foreign_neox import NeoxFiles
 from dsforge.ops.starter import whole_nodes
 from dsforge.plan.resolve import examine, make_plan, refusal
 from dsforge.plan.types import Plan
@@ -43,6 +44,8 @@ class Wanted:
     seq_len: int | None = None
     changes: tuple[str, ...] = ()
     flavour: str | None = None
+    more: tuple[Path, ...] = ()
+    """Files that are read together with the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def import_recipe(path: Path, kind: Kind, wanted: Wanted) -> Imported:
     DsforgeError: DSF690 lists what must be given beside the file; or the findings of the rules, when the
     recipe that says what the file says cannot run.
     """
-    text, file, form = read_foreign(path), str(path), FORMATS[kind]
+    text, file, form = read_foreign(path), str(path), _form(kind, wanted.more)
     options = _options(wanted)
     given = dict(leaves(_tree(Import(), options, wanted.changes).data))
     # The batch may follow from the number of replicas, which the file itself may name.
@@ -107,6 +110,13 @@ def import_recipe(path: Path, kind: Kind, wanted: Wanted) -> Imported:
         path,
         lambda plan: compare(text, file, replicas, given, plan) if compare is not None else (),
     )
+
+
+def _form(kind: Kind, more: tuple[Path, ...]) -> Format:
+    if kind is not Kind.NEOX:
+        return FORMATS[kind]
+    files = NeoxFiles(more)
+    return Format(files.check, files.carry, files.compare)
 
 
 def _refuse_broken(findings: Sequence[Finding]) -> None:

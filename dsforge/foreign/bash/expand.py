@@ -17,6 +17,8 @@ Value = Text | list[Text]
 """Of a variable, or of an array."""
 _ESCAPED_IN_QUOTES = '$`"\\'
 _ANSI = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"', "r": "\r", "a": "\a", "0": "\0"}
+_HERE = ("`pwd`", "$(pwd)")
+"""Where the script is started: what a relative path starts from, too."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -123,6 +125,8 @@ class Expander:
                 return self._braced(node, source, here, quoted)
             case "arithmetic_expansion":
                 return self._arithmetic(node, source, here)
+        if str(here) in _HERE:
+            return made(".", here.chars[0].at)
         self.leave(here, "known only where the script runs")
         return _opened(here)
 
@@ -152,6 +156,8 @@ class Expander:
 
     def _variable(self, name: str, here: Text, quoted: bool) -> Text:
         value = self.variables.get(name)
+        if value is None and name == "PWD":
+            return made(".", here.chars[0].at)
         if value is None:
             self.leave(here, "a variable that the script does not set")
             return _opened(here)

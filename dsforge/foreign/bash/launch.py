@@ -11,7 +11,7 @@ from dsforge.foreign.bash.script import Command, Script
 from dsforge.foreign.bash.text import Text
 
 _RANKS = ("--nproc_per_node", "--nproc-per-node", "--num_gpus", "--ntasks-per-node", "--gpus-per-node")
-_HOSTS = ("--nnodes", "--num_nodes", "--nodes")
+_HOSTS = ("--nnodes", "--num_nodes", "--nodes", "--num_machines")
 _WORLD = ("--num_processes", "--ntasks")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks"}
 _HOSTFILES = ("--hostfile", "-H")
@@ -50,7 +50,8 @@ def find_launch(script: Script) -> Launch:
         raise DsforgeError("DSF694", "no training is started", Place(script.lines.file), hint)
     # The training is what gets the most arguments: conversions before it and evaluations after it get few.
     best = max(found, key=lambda one: len(one.arguments))
-    told = {**_directives(script.directives), **best.told}
+    told = _directives(script.directives)
+    told |= {kind: text for kind, text in best.told.items() if kind not in told or not text.is_open}
     environment = {**script.exported, **best.environment}
     return Launch(best.program, best.arguments, best.started_by, told, best.options, environment)
 

@@ -25,6 +25,16 @@ _SKIPPED = {
     "unset_command": "a variable is taken away",
 }
 _PLAIN = ("program", "pipeline", "compound_statement", "subshell", "do_group", "else_clause", "negated_command")
+_SLURM = {
+    "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "-N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
+    "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+    "--ntasks": ("SLURM_NTASKS",),
+    "-n": ("SLURM_NTASKS",),
+    "--cpus-per-task": ("SLURM_CPUS_PER_TASK",),
+}
+"""Variables of a job by the option of sbatch that they repeat (sbatch(1), output environment variables)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,7 @@ class _Reader:
                 raise DsforgeError("DSF692", "not a shell script from here on", place, "see `bash -n FILE`")
             case "comment":
                 if str(source.of(node)).startswith("#SBATCH"):
-                    self.out.directives.append(source.of(node))
+                    self.directive(source.of(node))
             case kind if kind in _PLAIN:
                 for child in node.named_children:
                     self.statement(child, source, depth + 1)
@@ -103,6 +113,17 @@ class _Reader:
                 self.command(node, source, depth)
             case kind if kind in _SKIPPED:
                 self.expander.leave(source.of(node), _SKIPPED[kind])
+
+    def directive(self, line: Text) -> None:
+        """Note what a job asks for, and set the variables that Slurm sets by it."""
+        self.out.directives.append(line)
+        words = list(line.quoted(False).words())[1:]
+        for at, word in enumerate(words):
+            name, equals, _ = str(word).partition("=")
+            value = Text(word.chars[len(name) + 1 :]) if equals else (words[at + 1] if at + 1 < len(words) else None)
+            for variable in _SLURM.get(name, ()):
+                if value is not None and str(value).isdecimal():
+                    self.expander.variables[variable] = value
 
     def list(self, node: Node, source: Source, depth: int) -> None:
         left, right = node.named_children[0], node.named_children[-1]

@@ -18,20 +18,29 @@ def is_constant(text: str) -> bool:
     return isinstance(_parsed(text), ast.Constant)
 
 
+def constant(text: str) -> Any:
+    """Return the value of an expression that asks for nothing."""
+    return ast.literal_eval(_parsed(text))
+
+
 def unknown(text: str) -> str | None:
     """Return the one name that an expression can be solved for, `optimizer.betas[0]` for an item of a list."""
     node = _parsed(text)
     if isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant):
         node = node.left
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        node = node.operand
     return _name(node)
 
 
 def solved(text: str, value: Any) -> Any:
     """Return what the unknown of an expression is where the expression is a value; None where nothing is.
 
-    Sums and differences with a constant are turned round.
+    Sums and differences with a constant, and negations, are turned round.
     """
     node = _parsed(text)
+    if isinstance(node, ast.UnaryOp):
+        return not value
     if isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant):
         by: Any = node.right.value
         match node.op:

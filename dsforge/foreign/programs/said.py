@@ -9,7 +9,7 @@ from typing import Any
 from dsforge.base.errors import Place
 from dsforge.catalog.engines.flavours import Flavour, Row
 from dsforge.external.expressions import evaluate, names
-from dsforge.foreign.programs.backwards import follows, is_constant, solved, unknown
+from dsforge.foreign.programs.backwards import constant, follows, is_constant, solved, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,28 +81,29 @@ def _by_value(row: Row, one: Said) -> Iterator[tuple[str, Solved]]:
 
 
 def _flags(flavour: Flavour, said: Mapping[str, Said]) -> Iterator[tuple[str, Solved]]:
-    """Yield what follows from options that are set, or not set, whatever their value."""
-    for row in flavour.rows:
-        one = said.get(row.option)
-        if one is None or row.when is None or (row.value is not None and not is_constant(row.value)):
-            continue
-        is_set = one.given if row.value is not None else bool(one.value)
-        if row.pairs is None and row.each is None and row.weights is None:
-            for name, value in follows(row.when, is_set):
-                yield name, Solved(value, one)
-            if not is_set:
-                for name, _ in follows(row.when, True):  # noqa: FBT003 - the case that does not hold
-                    if name in OTHERWISE and not _set_by_another(flavour, said, name, row):
-                        yield name, Solved(OTHERWISE[name], one)
+    """Yield what follows from options that are set, then from those that are not."""
+    rows = [(row.when, is_set, said[row.option]) for row in flavour.rows if row.when is not None
+            and (is_set := _is_set(row, said)) is not None]  # fmt: skip
+    for when, is_set, one in rows:
+        for name, value in follows(when, is_set):
+            yield name, Solved(value, one)
+    for when, is_set, one in rows:
+        if not is_set:
+            for name, _ in follows(when, True):  # noqa: FBT003 - the case that does not hold
+                if name in OTHERWISE:
+                    yield name, Solved(OTHERWISE[name], one)
 
 
-def _set_by_another(flavour: Flavour, said: Mapping[str, Said], name: str, but: Row) -> bool:
-    for row in flavour.rows:
-        one = said.get(row.option)
-        if row is not but and one is not None and row.when and row.value is None and one.value is True:
-            if name in dict(follows(row.when, True)):  # noqa: FBT003 - the option is set
-                return True
-    return False
+def _is_set(row: Row, said: Mapping[str, Said]) -> bool | None:
+    """Tell whether a row's option is set as the row sets it; None for one whose value says more than that."""
+    one = said.get(row.option)
+    if one is None or row.pairs is not None or row.each is not None or row.weights is not None:
+        return None
+    if row.value is None:
+        return bool(one.value)
+    if not is_constant(row.value):
+        return None
+    return one.given and (row.base is not None or one.value == constant(row.value))
 
 
 def _defaults(
