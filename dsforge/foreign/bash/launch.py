@@ -15,9 +15,9 @@ _HOSTS = ("--nnodes", "--num_nodes", "--nodes", "--num_machines")
 _WORLD = ("--num_processes", "--ntasks")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks"}
 _HOSTFILES = ("--hostfile", "-H")
-_PROGRAM = re.compile(r".*\.py$")
+_PROGRAM = re.compile(r"[^=]*\.py")
 _STARTERS = re.compile(
-    r"(?:.*/)?(?:torchrun|deepspeed|srun|accelerate|mpirun|mpiexec|pdsh|python[\d.]*|deepy\.py)$"
+    r"(?:.*/)?(?:torchrun|deepspeed|srun|accelerate|mpirun|mpiexec|pdsh|python[\d.]*)$"
 )
 
 
@@ -60,10 +60,8 @@ def _launch(command: Command) -> Launch | None:
     words = command.words
     if not _STARTERS.match(str(words[0])):
         return None
-    at = next((at for at, word in enumerate(words) if at and _is_program(word, words[at - 1])), None)
+    at = next((at for at, word in enumerate(words) if at and _PROGRAM.fullmatch(str(word))), None)
     if at is None:
-        return None
-    if str(words[at]).rpartition("/")[2] == "deepy.py":
         return None
     before = words[:at]
     starter = next(
@@ -77,10 +75,6 @@ def _launch(command: Command) -> Launch | None:
     return Launch(
         words[at], tuple(words[at + 1 :]), starter, dict(_told(before)), tuple(before), command.environment
     )
-
-
-def _is_program(word: Text, before: Text) -> bool:
-    return bool(_PROGRAM.match(str(word))) and not str(before).startswith("--")
 
 
 def _told(words: Sequence[Text]) -> Iterator[tuple[str, Text]]:

@@ -9,6 +9,7 @@ from dsforge.catalog.engines.flavours import Flavour, flavour_of
 from dsforge.external.values import RECIPE_KEYS
 from dsforge.foreign.imports import Left
 from dsforge.foreign.programs.arguments import Arguments
+from dsforge.foreign.programs.backwards import is_constant, unknown
 from dsforge.foreign.programs.carrying import OPEN, Carrying
 from dsforge.foreign.programs.said import Said, Solved, solve
 from dsforge.foreign.programs.shape import carry_shape
@@ -30,6 +31,7 @@ _TOKENIZER = (
     *("--tokenizer-type", "--vocab-file", "--merge-file", "--tokenizer-model", "--vocab-extra-ids"),
     *("--vocab-size", "--null-tokenizer-eod-id", "--data-impl"),
 )
+_DATA = ("--data-path", "--train-data-path", "--valid-data-path")
 GPT2_VOCABULARY = 50257
 """Tokens of GPT-2's byte-pair encoding (Radford et al. 2019, sec. 2.2)."""
 
@@ -79,16 +81,21 @@ def carry_megatron(
 
 def _ask_for_open(carrying: MegatronCarrying) -> None:
     """Ask for what an option leaves to the running script."""
-    by_option = {row.option: row for row in carrying.flavour.rows}
+    names = {
+        row.option: unknown(row.value)
+        for row in carrying.flavour.rows
+        if row.value is not None and not is_constant(row.value)
+    }
+    constant = {row.option for row in carrying.flavour.rows if row.value is not None} - set(names)
     for one in carrying.arguments.said.values():
-        if one.is_open:
-            keys = solve(carrying.flavour, {one.option: Said(one.option, one.value, one.place)})
-            named = [RECIPE_KEYS.get(key, key) for key in keys]
-            if one.option in by_option and named:
-                carrying.need(named[0], one, f"`{one.option}` is {OPEN}")
-                carrying.used.add(one.option)
-            elif one.option not in ("--data-path", "--train-data-path"):
-                carrying.leave(one, OPEN)
+        if not one.is_open or one.option in _DATA or one.option in constant - {"--load", "--save"}:
+            continue
+        name = names.get(one.option)
+        if name is not None and one.option != "--load":
+            carrying.need(RECIPE_KEYS.get(name, name), one, f"`{one.option}` is {OPEN}")
+            carrying.used.add(one.option)
+        else:
+            carrying.leave(one, OPEN)
     for word in carrying.arguments.loose:
         place = carrying.arguments.lines.place(word.at)
         carrying.out.left.append(Left(str(word), "", f"options that are {OPEN}", place))
@@ -125,7 +132,8 @@ def _vocabulary(carrying: MegatronCarrying) -> None:
     elif kind is not None and kind.value == "GPT2BPETokenizer":
         carrying.derive("model.vocab", GPT2_VOCABULARY, "the vocabulary of GPT-2's tokenizer")
     else:
-        carrying.need("model.vocab", kind, "the tokenizer's size does not stand in the file")
+        named = kind if kind is not None and kind.given else carrying.option("--vocab-file")
+        carrying.need("model.vocab", named, "the tokenizer's size does not stand in the file")
 
 
 def _layout(carrying: MegatronCarrying) -> None:
@@ -206,11 +214,11 @@ def _warmup(carrying: MegatronCarrying, total: int | None, decay_steps: int | No
     if share is not None and share.given and decay_steps:
         words = f"{share.value} of {decay_steps} steps"
         carrying.derive("optimizer.warmup_steps", int(share.value * decay_steps), words, share.place)
-        carrying.used.add(share.option)
+        carrying.used |= {share.option, "--lr-warmup-iters"}
     elif samples is not None and samples.given and total:
         words = f"{samples.value} samples / {total} a step"
         carrying.derive("optimizer.warmup_steps", samples.value // total, words, samples.place)
-        carrying.used.add(samples.option)
+        carrying.used |= {samples.option, "--lr-warmup-iters"}
     else:
         carrying.solved("optimizer.warmup_steps", carrying.found.get("optimizer.warmup_steps"))
 
@@ -337,6 +345,8 @@ def _pass_on(carrying: MegatronCarrying) -> None:
     for one in arguments.given:
         dest, name = one.option.dest, one.option.name
         if dest in dests or dest in governed or last[dest] != one.at:
+            continue
+        if arguments.said[dest].is_open:
             continue
         if name in flavour.instead:
             carrying.leave(arguments.said[dest], f"a recipe says `{flavour.instead[name]}`")

@@ -15,6 +15,7 @@ from dsforge.foreign.bash.text import Lines, Text
 from dsforge.foreign.deepspeed.carry import carry_deepspeed
 from dsforge.foreign.imports import Carried, Import, Left
 from dsforge.foreign.programs.arguments import MEGATRON, Arguments, flavour_of_launch, read_arguments
+from dsforge.foreign.bash.job import carry_job
 from dsforge.foreign.programs.carry import MegatronCarrying, carry_megatron
 
 _THEIRS = {"MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES", "PATH", "WORLD_SIZE", "RANK", "LOCAL_RANK"}
@@ -88,6 +89,9 @@ def carry_script(
     carrying = carry_megatron(read.arguments, file, given=given, replicas=replicas)
     out = carrying.out
     out.carried = [*_cluster(read), *_program(read, carrying), *out.carried, *_environment(read, out)]
+    job = carry_job(read.script)
+    out.carried += job.carried
+    out.left += job.left
     for text, at, why in read.script.unread:
         if why not in _RUN_TIME:
             out.left.append(Left(text, "", why, read.script.lines.place(at)))
