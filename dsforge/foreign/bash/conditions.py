@@ -33,6 +33,8 @@ def holds(node: Node, text: Callable[[Node], Text]) -> bool | None:
             return _one(node, text)
         case "binary_expression":
             return _two(node, text)
+        case "list":
+            return _both(node, text, decides=any(one.type == "||" for one in node.children))
     return None
 
 
@@ -51,15 +53,19 @@ def _one(node: Node, text: Callable[[Node], Text]) -> bool | None:
     return None if found.is_open else bool(found.chars) == (word == "-n")
 
 
+def _both(node: Node, text: Callable[[Node], Text], *, decides: bool) -> bool | None:
+    """Return what two conditions come to of which one that is `decides` is enough."""
+    both = (holds(node.children[0], text), holds(node.children[-1], text))
+    if decides in both:
+        return decides
+    return None if None in both else not decides
+
+
 def _two(node: Node, text: Callable[[Node], Text]) -> bool | None:
     left, act, right = node.children[0], node.children[1], node.children[-1]
     word = act.text.decode() if act.text else ""
     if word in ("&&", "||", "-a", "-o"):
-        both = (holds(left, text), holds(right, text))
-        decides = word in ("||", "-o")
-        if decides in both:
-            return decides
-        return None if None in both else not decides
+        return _both(node, text, decides=word in ("||", "-o"))
     if word not in (*_NUMBERS, "=", "==", "!="):
         return None
     one, other = text(left), text(right)

@@ -37,6 +37,16 @@ class Source:
         """Return the text between two bytes."""
         return Text(self.text.chars[self._index[start] : self._index[end]])
 
+    def with_semicolons(self, ends: list[int]) -> Text:
+        """Return the text with a semicolon at each of these bytes, in order."""
+        out: list[Char] = []
+        start = 0
+        for end in ends:
+            chars = self.between(start, end).chars
+            out += (*chars, Char(";", chars[-1].at))
+            start = end
+        return Text((*out, *self.between(start, len(self.raw)).chars))
+
     def of(self, node: Node) -> Text:
         """Return the text of a node."""
         return self.between(node.start_byte, node.end_byte)
@@ -108,7 +118,7 @@ class Expander:
         if "expansion" in node.type:
             here = _from_dollar(here)
         match node.type:
-            case "word" | "number" | "variable_name" | "heredoc_content" if not node.named_children:
+            case "word" | "number" | "variable_name" | "extglob_pattern" if not node.named_children:
                 return _unescaped(here, None, quoted)
             case "raw_string":
                 return Text(here.chars[1:-1]).quoted(True)

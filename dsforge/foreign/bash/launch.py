@@ -42,9 +42,12 @@ class Launch:
 def find_launch(script: Script) -> Launch:
     """Return the last command that starts a Python program through a launcher or python itself.
 
-    DsforgeError DSF694 when there is none.
+    DsforgeError DSF694 when there is none, DSF692 when that may be for a statement that is no shell.
     """
     found = [launch for command in script.commands if (launch := _launch(command)) is not None]
+    if not found and script.broken_at is not None:
+        place = script.lines.place(script.broken_at)
+        raise DsforgeError("DSF692", "this is not understood as shell", place, "`bash -n FILE` says what is wrong")
     if not found:
         hint = "it must run a .py file by torchrun, deepspeed, srun, accelerate or python"
         raise DsforgeError("DSF694", "no training is started", Place(script.lines.file), hint)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from dsforge.base.errors import DsforgeError
 from dsforge.foreign.bash.conditions import holds
 from dsforge.foreign.bash.expand import Expander, Source
 from dsforge.foreign.bash.text import Lines, Text, joined, literal
@@ -55,10 +56,12 @@ class Script:
     exported: dict[str, Text] = field(default_factory=dict)
     directives: list[Text] = field(default_factory=list)
     unread: list[tuple[str, int, str]] = field(default_factory=list)
+    broken_at: int | None = None
+    """Where the first statement stands that is no shell."""
 
 
 def read_script(text: str, file: str) -> Script:
-    """Return what a shell script comes to, nothing in it run; DsforgeError DSF692 for what is no script."""
+    """Return what a shell script comes to, nothing in it run; DsforgeError DSF693 where it comes to too much."""
     reader = _Reader(Lines(text, file))
     reader.read(literal(text, 0), 0)
     reader.out.unread = reader.expander.unread
@@ -80,7 +83,12 @@ class _Reader:
 
     def read(self, text: Text, depth: int) -> None:
         source = Source(text)
-        self.statement(_parser().parse(source.raw).root_node, source, depth)
+        root = _parser().parse(source.raw).root_node
+        if ends := sorted(_swallowed(root, source)):
+            # The grammar takes a line of several assignments for the front of the command on the next line.
+            source = Source(source.with_semicolons(ends))
+            root = _parser().parse(source.raw).root_node
+        self.statement(root, source, depth)
 
     def statement(self, node: Node, source: Source, depth: int) -> None:
         if depth > _MAX_DEPTH:
@@ -88,8 +96,9 @@ class _Reader:
             return
         match node.type:
             case "ERROR":
-                place = self.out.lines.place(source.of(node).at)
-                raise DsforgeError("DSF692", "not a shell script from here on", place, "see `bash -n FILE`")
+                self.broken(node, source)
+            case "variable_assignment" | "command" if node.has_error:
+                self.broken(node, source)
             case "comment":
                 if str(source.of(node)).startswith("#SBATCH"):
                     self.directive(source.of(node))
@@ -113,6 +122,12 @@ class _Reader:
                 self.command(node, source, depth)
             case kind if kind in _SKIPPED:
                 self.expander.leave(source.of(node), _SKIPPED[kind])
+
+    def broken(self, node: Node, source: Source) -> None:
+        here = source.of(node)
+        self.expander.leave(here, "not understood as shell")
+        if self.out.broken_at is None:
+            self.out.broken_at = here.at or 0
 
     def directive(self, line: Text) -> None:
         """Note what a job asks for, and set the variables that Slurm sets by it."""
@@ -259,6 +274,20 @@ class _Reader:
             if is_shell and str(option) in ("-c", "-lc"):
                 self.read(text.quoted(False), depth + 1)
                 return
+
+
+def _swallowed(node: Node, source: Source) -> Iterator[int]:
+    """Yield where assignments end that are followed by the end of their line, inside of a command."""
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        stack += one.children
+        if one.type != "command":
+            continue
+        for child, after in itertools.pairwise(one.children):
+            between = str(source.between(child.end_byte, after.start_byte))
+            if child.type == "variable_assignment" and "\n" in between.replace("\\\n", ""):
+                yield child.end_byte
 
 
 def _added(before: Text | list[Text] | None, value: Text | list[Text]) -> Text | list[Text]:

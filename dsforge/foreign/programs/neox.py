@@ -175,6 +175,7 @@ def _deepspeed(configuration: Configuration, replicas: int | None) -> Iterator[F
     """Yield what DeepSpeed makes of the keys that the program hands on to it."""
     data = configuration.data
     block = {key: data[key] for key in _BLOCKS if key in data}
+    block.setdefault("gradient_clipping", neox_keys()["gradient_clipping"])
     for name in ("fp16", "bf16"):
         if isinstance(block.get(name), dict):
             block[name] = {key: value for key, value in block[name].items() if key != "type"}
