@@ -51,15 +51,20 @@ def init(
         Path | None, typer.Option("--from-accelerate", help="An Accelerate YAML to make the recipe from.")
     ] = None,
     from_megatron: Annotated[
-        Path | None, typer.Option("--from-megatron", help="A launch script to make the recipe from; it is not run.")
+        Path | None,
+        typer.Option("--from-megatron", help="A launch script to make the recipe from; it is not run."),
     ] = None,
     from_neox: Annotated[
         list[Path] | None,
-        typer.Option("--from-neox", help="A GPT-NeoX YAML to make the recipe from; again for each further file."),
+        typer.Option(
+            "--from-neox", help="A GPT-NeoX YAML to make the recipe from; again for each further file."
+        ),
     ] = None,
     flavour: Annotated[
         str | None,
-        typer.Option(help="With --from-megatron: megatron-deepspeed or megatron-lm. Default: by the options."),
+        typer.Option(
+            help="With --from-megatron: megatron-deepspeed or megatron-lm. Default: by the options."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write. Default: stdout.")] = None,
     schema: Annotated[
@@ -85,7 +90,16 @@ def init(
     if any(files.values()):
         text = _imported(
             files,
-            (model, gpus, gpus_per_node, gpu, seq_len, tuple(changes or ()), flavour, tuple(filter(None, more))),
+            (
+                model,
+                gpus,
+                gpus_per_node,
+                gpu,
+                seq_len,
+                tuple(changes or ()),
+                flavour,
+                tuple(filter(None, more)),
+            ),
             schema,
         )
     else:
@@ -115,7 +129,9 @@ def _started(
 
 def _imported(
     files: dict[str, Path | None],
-    given: tuple[str | None, int | None, int, str | None, int | None, tuple[str, ...], str | None, tuple[Path, ...]],
+    given: tuple[
+        str | None, int | None, int, str | None, int | None, tuple[str, ...], str | None, tuple[Path, ...]
+    ],
     schema: str,
 ) -> str:
     from dsforge.foreign.text import Kind

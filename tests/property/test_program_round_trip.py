@@ -21,7 +21,15 @@ from dsforge.recipe.yaml_text import block_lines
 from dsforge.render.deepspeed_config import deepspeed_config
 from tests.support.recipes import SHIPPED, plan_of
 
-GPT = {"arch": "gpt", "layers": 8, "hidden": 64, "heads": 4, "vocab": 512, "kv_heads": None, "ffn_hidden": 256}
+GPT = {
+    "arch": "gpt",
+    "layers": 8,
+    "hidden": 64,
+    "heads": 4,
+    "vocab": 512,
+    "kv_heads": None,
+    "ffn_hidden": 256,
+}
 LLAMA = {**GPT, "arch": "llama", "kv_heads": 2, "ffn_hidden": 192, "rope_theta": 500000.0, "tied": False}
 PARTS = ("layout", "batch", "train", "optimizer", "data", "checkpoint", "sinks")
 ROOM = "/checkpoints"
@@ -43,7 +51,9 @@ def script_of(plan: Plan) -> str:
     if program.flavour == "megatron-deepspeed":
         starter = ["deepspeed", "--num_gpus", str(layout.gpus_per_node), "--num_nodes", str(hosts)]
         lines += ["cat > /tmp/ds_config.json <<'EOT'", dumps(deepspeed_config(plan)).rstrip("\n"), "EOT"]
-    return "\n".join([*lines, f'{shell.join([*starter, f"{program.path}/{program.entry}"])} "${{ARGS[@]}}"', ""])
+    return "\n".join(
+        [*lines, f'{shell.join([*starter, f"{program.path}/{program.entry}"])} "${{ARGS[@]}}"', ""]
+    )
 
 
 def configuration_of(plan: Plan) -> str:

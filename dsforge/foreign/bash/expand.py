@@ -181,7 +181,9 @@ class Expander:
         name, index, operator = match[1], match[2], match[3]
         value = self.variables.get(name)
         if operator is None:
-            return self._variable(name, here, quoted) if index is None else self._item(name, index, here, quoted)
+            return (
+                self._variable(name, here, quoted) if index is None else self._item(name, index, here, quoted)
+            )
         if operator in (":+", "+"):
             is_set = value is not None and (operator == "+" or bool(_whole(value).chars))
             return self._default(node, source, quoted) if is_set else Text()
@@ -255,8 +257,6 @@ def _from_dollar(here: Text) -> Text:
 def _inside(node: Node) -> tuple[int, int]:
     opening = 2 if node.type == "translated_string" else 1
     return node.start_byte + opening, node.end_byte - 1
-
-
 
 
 def _unescaped(text: Text, escaped: str | None, quoted: bool) -> Text:

@@ -16,9 +16,7 @@ _WORLD = ("--num_processes", "--ntasks")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks"}
 _HOSTFILES = ("--hostfile", "-H")
 _PROGRAM = re.compile(r"[^=]*\.py")
-_STARTERS = re.compile(
-    r"(?:.*/)?(?:torchrun|deepspeed|srun|accelerate|mpirun|mpiexec|pdsh|python[\d.]*)$"
-)
+_STARTERS = re.compile(r"(?:.*/)?(?:torchrun|deepspeed|srun|accelerate|mpirun|mpiexec|pdsh|python[\d.]*)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,9 @@ def find_launch(script: Script) -> Launch:
     found = [launch for command in script.commands if (launch := _launch(command)) is not None]
     if not found and script.broken_at is not None:
         place = script.lines.place(script.broken_at)
-        raise DsforgeError("DSF692", "this is not understood as shell", place, "`bash -n FILE` says what is wrong")
+        raise DsforgeError(
+            "DSF692", "this is not understood as shell", place, "`bash -n FILE` says what is wrong"
+        )
     if not found:
         hint = "it must run a .py file by torchrun, deepspeed, srun, accelerate or python"
         raise DsforgeError("DSF694", "no training is started", Place(script.lines.file), hint)
@@ -91,7 +91,12 @@ def _told(words: Sequence[Text]) -> Iterator[tuple[str, Text]]:
             value = words[at + 1] if at + 1 < len(words) else None
         if value is None:
             continue
-        for kind, names in (("ranks", _RANKS), ("hosts", _HOSTS), ("world", _WORLD), ("hostfile", _HOSTFILES)):
+        for kind, names in (
+            ("ranks", _RANKS),
+            ("hosts", _HOSTS),
+            ("world", _WORLD),
+            ("hostfile", _HOSTFILES),
+        ):
             if name in names:
                 yield kind, value
 

@@ -25,7 +25,15 @@ _SKIPPED = {
     "function_definition": "a function: nothing in it is read",
     "unset_command": "a variable is taken away",
 }
-_PLAIN = ("program", "pipeline", "compound_statement", "subshell", "do_group", "else_clause", "negated_command")
+_PLAIN = (
+    "program",
+    "pipeline",
+    "compound_statement",
+    "subshell",
+    "do_group",
+    "else_clause",
+    "negated_command",
+)
 _SLURM = {
     "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
     "-N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -135,7 +143,11 @@ class _Reader:
         words = list(line.quoted(False).words())[1:]
         for at, word in enumerate(words):
             name, equals, _ = str(word).partition("=")
-            value = Text(word.chars[len(name) + 1 :]) if equals else (words[at + 1] if at + 1 < len(words) else None)
+            value = (
+                Text(word.chars[len(name) + 1 :])
+                if equals
+                else (words[at + 1] if at + 1 < len(words) else None)
+            )
             for variable in _SLURM.get(name, ()):
                 if value is not None and str(value).isdecimal():
                     self.expander.variables[variable] = value

@@ -64,7 +64,14 @@ def read_arguments(launch: Launch, flavour: str, lines: Lines) -> Arguments:
     at_fault = [(fault, lines.place(words[fault.at].at)) for fault in faults]
     unknown = [one for one in at_fault if "no option" in one[0].message]
     out = Arguments(
-        flavour, table, words, given, [one for one in at_fault if one not in unknown], unknown, loose, lines=lines
+        flavour,
+        table,
+        words,
+        given,
+        [one for one in at_fault if one not in unknown],
+        unknown,
+        loose,
+        lines=lines,
     )
     for option in table.values():
         out.said.setdefault(option.dest, Said(option.name, default_of(option)))
@@ -75,9 +82,7 @@ def read_arguments(launch: Launch, flavour: str, lines: Lines) -> Arguments:
     return out
 
 
-def _sorted(
-    found: Sequence[Text], table: Table
-) -> tuple[list[Text], list[str], set[int], list[Text]]:
+def _sorted(found: Sequence[Text], table: Table) -> tuple[list[Text], list[str], set[int], list[Text]]:
     """Return the words, the same with a legal one in place of each open one, which those are, and loose words.
 
     A loose word is open and no option's value: it may be any number of options.

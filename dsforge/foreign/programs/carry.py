@@ -274,7 +274,9 @@ def _data(carrying: MegatronCarrying) -> None:
             carrying.carry(key, sets, one)
         else:
             carrying.used.add(one.option)
-            carrying.need(key, one, f"`{one.option}` is {OPEN}" if one.is_open else "not weights and paths in turn")
+            carrying.need(
+                key, one, f"`{one.option}` is {OPEN}" if one.is_open else "not weights and paths in turn"
+            )
     workers = carrying.option("--num-workers")
     has_data = carrying.out.value("data.train") is not None or "data.train" in carrying.given
     if workers is not None and (has_data or workers.given):

@@ -141,7 +141,11 @@ def _against(
         return
     else:
         value = said.value
-    from_default = one.place is None and one.key not in ("parallel.zero", "train.precision", "optimizer.grad_clip")
+    from_default = one.place is None and one.key not in (
+        "parallel.zero",
+        "train.precision",
+        "optimizer.grad_clip",
+    )
     if value is None or value == one.value or from_default or not isinstance(one.value, int | float | str):
         return
     by = f"{option}" if said is not None and said.given else f"{option}'s default"

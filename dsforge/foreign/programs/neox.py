@@ -148,7 +148,9 @@ def _sense(configuration: Configuration, replicas: int | None) -> Iterator[Findi
         if is_on and precision is not None and precision != word:
             message = f"`{name}.enabled` is true and `precision` is {shown(precision)}"
             place = configuration.place(f"{name}.enabled")
-            yield Finding("DSF697", Severity.ERROR, message, f"{name}.enabled", place, "say one thing in both")
+            yield Finding(
+                "DSF697", Severity.ERROR, message, f"{name}.enabled", place, "say one thing in both"
+            )
         if isinstance(block, dict) and "type" in block:
             message = f"`{name}.type` is a key of an old fork: DeepSpeed has none of this name"
             place = configuration.place(f"{name}.type")

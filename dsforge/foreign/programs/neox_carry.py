@@ -126,7 +126,9 @@ def _cluster(carrying: NeoxCarrying) -> None:
     elif world is not None:
         hosts = world.value // 8 if world.value > 8 and world.value % 8 == 0 else 1
         carrying.derive("cluster.nodes", hosts, f"{world.value} GPUs in all", world.place)
-        carrying.derive("cluster.gpus_per_node", world.value // hosts, f"{world.value} GPUs in all", world.place)
+        carrying.derive(
+            "cluster.gpus_per_node", world.value // hosts, f"{world.value} GPUs in all", world.place
+        )
     carrying.used.add("global_num_gpus")
     if (hostfile := carrying.given_said("hostfile")) is not None:
         carrying.carry("cluster.hostfile", hostfile.value, hostfile)
@@ -136,7 +138,9 @@ def _cluster(carrying: NeoxCarrying) -> None:
 
 
 def _batch(carrying: NeoxCarrying) -> None:
-    total, micro = (carrying.given_said(f"train_{name}") for name in ("batch_size", "micro_batch_size_per_gpu"))
+    total, micro = (
+        carrying.given_said(f"train_{name}") for name in ("batch_size", "micro_batch_size_per_gpu")
+    )
     steps, replicas = carrying.given_said("gradient_accumulation_steps"), carrying.replicas
     count = steps.value if steps is not None else 1
     carrying.used.add("gradient_accumulation_steps")
@@ -208,7 +212,9 @@ def _data(carrying: NeoxCarrying) -> None:
         if vocabulary is not None and carrying.value("tokenizer_type") == "HFTokenizer":
             carrying.carry("data.tokenizer", vocabulary.value, vocabulary)
         elif "data.tokenizer" not in carrying.given:
-            carrying.need("data.tokenizer", vocabulary, "the program reads a tokenizer.json to know the end mark")
+            carrying.need(
+                "data.tokenizer", vocabulary, "the program reads a tokenizer.json to know the end mark"
+            )
     carrying.used.add("tokenizer_type")
     _validation(carrying, own=valid is not None or "data.valid" in carrying.given)
 
@@ -256,7 +262,9 @@ def differences(carrying: NeoxCarrying, program: Program) -> Iterator[Left]:
             continue
         why = next((_REASONS[head] for head in (key, key.partition(".")[0]) if head in _REASONS), None)
         if why is None:
-            why = f"the recipe's run has {shown(ours[key])}" if key in ours else "the program's default applies"
+            why = (
+                f"the recipe's run has {shown(ours[key])}" if key in ours else "the program's default applies"
+            )
         yield Left(key, shown(one.value), why, one.place)
 
 

@@ -65,7 +65,10 @@ def read_megatron(text: str, file: str, beside: Beside, flavour: str | None) -> 
     launch = find_launch(script)
     if flavour is not None and flavour not in MEGATRON:
         raise DsforgeError(
-            "DSF691", f"a script of {flavour} has no options to read", Place(file), "megatron-deepspeed or megatron-lm"
+            "DSF691",
+            f"a script of {flavour} has no options to read",
+            Place(file),
+            "megatron-deepspeed or megatron-lm",
         )
     arguments = read_arguments(launch, flavour or flavour_of_launch(launch), script.lines)
     return MegatronScript(script, launch, arguments, _json(script, arguments, beside))
@@ -116,7 +119,9 @@ def _join(out: Import, config: JsonConfig, more: Import, lines: Lines) -> None:
     for one in more.carried:
         if one.key.startswith(("offload.", "monitor.")):
             out.carried.append(replace(one, place=config.moved(one.place, lines)))
-    out.left += [replace(one, place=config.moved(one.place, lines)) for one in more.left if one.place is not None]
+    out.left += [
+        replace(one, place=config.moved(one.place, lines)) for one in more.left if one.place is not None
+    ]
 
 
 def _cluster(read: MegatronScript) -> list[Carried]:
@@ -129,7 +134,9 @@ def _cluster(read: MegatronScript) -> list[Carried]:
         places["ranks"] = places["world"]
     if launch.started_by in ("torchrun", "python") and "ranks" not in launch.told:
         ranks = ranks or 1
-    if hosts is not None or ("hosts" not in launch.told and "hostfile" not in launch.told and ranks is not None):
+    if hosts is not None or (
+        "hosts" not in launch.told and "hostfile" not in launch.told and ranks is not None
+    ):
         out.append(Carried("cluster.nodes", hosts or 1, "hosts of the launch", places.get("hosts")))
     if ranks is not None:
         out.append(Carried("cluster.gpus_per_node", ranks, "ranks of a host", places.get("ranks")))

@@ -37,7 +37,9 @@ def carry_shape(carrying: Carrying, found: Mapping[str, Solved], file: str) -> N
             carrying.need(f"model.{name}", None, "the file does not say it")
         else:
             carrying.carry(f"model.{name}", one.value, one.said)
-    hidden, heads = (found[f"model.{name}"].value if f"model.{name}" in found else 0 for name in _REQUIRED[1:])
+    hidden, heads = (
+        found[f"model.{name}"].value if f"model.{name}" in found else 0 for name in _REQUIRED[1:]
+    )
     usual: dict[str, Any] = {
         "kv_heads": heads,
         "head_dim": max(1, hidden // max(1, heads)),

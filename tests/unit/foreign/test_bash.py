@@ -43,7 +43,11 @@ def test_words_are_those_that_bash_hands_over(tmp_path: Path):
     show.write_text('#!/bin/sh\nshift\nfor word in "$@"; do printf "%s\\0" "$word"; done\n')
     show.chmod(0o755)
     done = subprocess.run(
-        [bash, "-c", SCRIPT], capture_output=True, text=True, check=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        [bash, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
     )
     assert words(SCRIPT) == done.stdout.split("\0")[:-1]
 

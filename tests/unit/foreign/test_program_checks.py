@@ -17,7 +17,9 @@ MODEL = (
     "--num-layers 24 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 "
     "--micro-batch-size 1 --global-batch-size 8 --lr 1e-4 --train-iters 10"
 )
-CASES: list[dict[str, Any]] = YAML(typ="safe").load((ROOT / "tests/data/script_faults.yaml").read_text("utf-8"))
+CASES: list[dict[str, Any]] = YAML(typ="safe").load(
+    (ROOT / "tests/data/script_faults.yaml").read_text("utf-8")
+)
 
 
 def found(tmp_path: Path, case: dict[str, Any]) -> tuple[Path, list[Finding]]:

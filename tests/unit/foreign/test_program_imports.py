@@ -52,7 +52,12 @@ def test_megatron_deepspeed_with_its_json_in_the_script():
     found = plan(made)
     assert degrees(found) == (2, 2, 4, 1)
     assert batch(found) == (256, 1, 64, 2048)
-    assert (found.model.layers, found.model.hidden, found.model.heads, found.model.vocab) == (24, 2048, 16, 50257)
+    assert (found.model.layers, found.model.hidden, found.model.heads, found.model.vocab) == (
+        24,
+        2048,
+        16,
+        50257,
+    )
     assert (found.train.steps, found.train.precision, found.train.recompute) == (128000, "bf16", "full")
     optimizer = found.optimizer
     assert (optimizer.lr, optimizer.min_lr, optimizer.warmup_steps) == (2e-4, 2e-5, 1500)
@@ -173,7 +178,11 @@ def test_gpt_neox_in_two_files():
     assert degrees(found) == (1, 1, 8, 1)
     assert batch(found) == (128, 4, 4, 2048)
     assert (found.train.precision, found.train.steps, found.train.recompute) == ("fp16", 320_000, "full")
-    assert (found.optimizer.lr, found.optimizer.warmup_steps, found.optimizer.betas) == (6e-4, 3200, (0.9, 0.95))
+    assert (found.optimizer.lr, found.optimizer.warmup_steps, found.optimizer.betas) == (
+        6e-4,
+        3200,
+        (0.9, 0.95),
+    )
     assert (found.checkpoint.every_steps, found.checkpoint.keep) == (10_000, 4)
     assert found.data.tokenizer == "data/20B_tokenizer.json"
     assert found.external is not None
