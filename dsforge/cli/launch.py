@@ -12,8 +12,10 @@ import typer
 from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.cli import output
 from dsforge.cli.options import (
+    ArgumentOption,
     ChangesArgument,
     JsonOption,
+    PassingOn,
     ProfileOption,
     RecipeArgument,
     RunsOption,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command("launch", rich_help_panel=panel)(launch)
+    app.command("launch", cls=PassingOn, rich_help_panel=panel)(launch)
 
 
 def start_options(runs: Path | None, allow: list[str] | None = None) -> StartOptions:
@@ -47,6 +49,7 @@ def launch(
     recipe: RecipeArgument,
     changes: ChangesArgument = None,
     set_: SetOption = None,
+    argument: ArgumentOption = None,
     profile: ProfileOption = None,
     dry_run: Annotated[
         bool,
@@ -67,7 +70,7 @@ def launch(
     from dsforge.plan.resolve import make_plan
 
     wants_lock = locked or lock is not None
-    loaded = (load_sealed if wants_lock else load)(recipe, changes, set_, profile, json=json)
+    loaded = (load_sealed if wants_lock else load)(recipe, changes, set_, profile, argument, json=json)
     if wants_lock:
         from dsforge.ops.lock import default_lock_path, enforce, make_lock, read_lock
 

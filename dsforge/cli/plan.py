@@ -12,8 +12,10 @@ from dsforge.base.exits import ExitCode
 from dsforge.base.units import format_bytes, format_count
 from dsforge.cli import output
 from dsforge.cli.options import (
+    ArgumentOption,
     ChangesArgument,
     JsonOption,
+    PassingOn,
     ProfileOption,
     RecipeArgument,
     SetOption,
@@ -26,20 +28,21 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command("plan", rich_help_panel=panel)(plan)
+    app.command("plan", cls=PassingOn, rich_help_panel=panel)(plan)
 
 
 def plan(
     recipe: RecipeArgument,
     changes: ChangesArgument = None,
     set_: SetOption = None,
+    argument: ArgumentOption = None,
     profile: ProfileOption = None,
     json: JsonOption = False,
 ) -> None:
     """Resolve a recipe: degrees, batch, stages, parameters, model states. Exit 1 when a rule refuses it."""
     from dsforge.plan.resolve import make_plan
 
-    made = make_plan(load(recipe, changes, set_, profile, json=json), refuse=False)
+    made = make_plan(load(recipe, changes, set_, profile, argument, json=json), refuse=False)
     if json:
         output.data(_canonical(made))
     else:
@@ -80,6 +83,9 @@ def _print(made: Plan) -> None:
         output.line(f"  valid    {_validation(made)}")
     if made.checkpoint.init is not None:
         output.line(f"  start    the weights in {output.one_line(made.checkpoint.init)}")
+    if made.external is not None:
+        file = output.one_line(f"{made.external.path}/{made.external.entry}")
+        output.line(f"  program  {made.external.flavour}, {file}, {len(made.external.arguments)} arguments")
     nominal = made.nominal
     output.line(
         f"  nominal  {format_count(nominal.parameters)} x {nominal.bytes_per_parameter} B = "

@@ -10,8 +10,10 @@ import typer
 from dsforge.cli import output
 from dsforge.cli.launch import start_options
 from dsforge.cli.options import (
+    ArgumentOption,
     ChangesArgument,
     JsonOption,
+    PassingOn,
     ProfileOption,
     RecipeArgument,
     RunsOption,
@@ -25,13 +27,14 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command("smoke", rich_help_panel=panel)(smoke)
+    app.command("smoke", cls=PassingOn, rich_help_panel=panel)(smoke)
 
 
 def smoke(
     recipe: RecipeArgument,
     changes: ChangesArgument = None,
     set_: SetOption = None,
+    argument: ArgumentOption = None,
     profile: ProfileOption = None,
     steps: Annotated[int, typer.Option(min=12, max=1000, help="Steps to train.")] = 20,
     max_ranks: Annotated[
@@ -45,7 +48,7 @@ def smoke(
     from dsforge.ops.machine_room import max_cpu_ranks
     from dsforge.ops.smoke import smoke as run_smoke
 
-    loaded = load(recipe, changes, set_, profile, json=json)
+    loaded = load(recipe, changes, set_, profile, argument, json=json)
     result = run_smoke(
         loaded,
         start_options(runs),

@@ -68,7 +68,7 @@ def _dotted(node: ast.AST) -> str | None:
     return None
 
 
-def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
+def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:  # noqa: PLR0911 - one for each kind of node
     if (name := _dotted(node)) is not None:
         return values.get(name) if name.startswith(PASSED) else values[name]
     match node:

@@ -8,8 +8,8 @@ from typing import Any
 
 from dsforge.catalog.engines.flavours import Flavour, Row
 from dsforge.external.expressions import evaluate, names
-from dsforge.external.values import RECIPE_KEYS
 from dsforge.external.options import Fault, Given, Option, Table, option_table, read
+from dsforge.external.values import RECIPE_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,9 @@ def contradictions(flavour: Flavour, values: Mapping[str, Any], passed: Sequence
                 one.at, f"`{name}` contradicts `{key}`, from which it would follow", f"change `{key}`"
             )
         elif not _agree(one, ours, table):
-            yield Fault(one.at, f"`{_shown(one)}` contradicts `{key}`: {_ours(ours, table)}", f"change `{key}`")
+            yield Fault(
+                one.at, f"`{_shown(one)}` contradicts `{key}`: {_ours(ours, table)}", f"change `{key}`"
+            )
 
 
 def _agree(one: Given, ours: Setting, table: Table) -> bool:
@@ -148,7 +150,7 @@ def _ours(ours: Setting, table: Table) -> str:
 
 
 def tree(flavour: Flavour, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the configuration of a program that reads a file, and the base of each path in it by dotted key."""
+    """Return a program's configuration, and by dotted key the base of each path in it."""
     root: dict[str, Any] = {}
     bases: dict[str, str] = {}
     for one in settings(flavour, values):
@@ -156,6 +158,8 @@ def tree(flavour: Flavour, values: Mapping[str, Any]) -> tuple[dict[str, Any], d
         node = root
         for section in sections:
             node = node.setdefault(section, {})
-        (node[last],) = [item.value for item in one.values]
-        bases |= {one.option: item.base for item in one.values if item.base}
+        (found,) = one.values
+        node[last] = found.value
+        if found.base:
+            bases[one.option] = found.base
     return root, bases

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. `kind`: it takes values, sets its destination true or false, or is one of a --x, --no-x pair.
+    """One option. `kind`: it takes values, sets its destination true or false, or is of a --x, --no-x pair.
 
     `nargs`: None for one value, a number, or `+`, `*`, `?` as argparse has them.
     """

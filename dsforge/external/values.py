@@ -14,9 +14,11 @@ _SHAPE = (
     *("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab", "max_positions", "tied"),
     *("norm_eps", "rope_theta", "arch"),
 )
+RESOLVED = ("parallel.dp", "parallel.zero", "batch.micro", "train.steps", "plan.accumulation_steps")
+"""Names that are None where another fault of the recipe keeps them from being known."""
 RECIPE_KEYS = {"batch.global_size": "batch.global"}
 """Recipe keys that cannot stand in an expression, by the name that does."""
-_TRAITS = ("norm", "activation", "position")
+_TRAITS = ("norm", "activation", "position", "qkv_bias", "qk_norm")
 
 
 def recipe_values(
@@ -33,7 +35,7 @@ def recipe_values(
 ) -> dict[str, Any]:
     """Return the values by dotted name: the recipe's keys, `model.*` resolved, `plan.*` computed.
 
-    None where another fault of the recipe keeps a number from being known.
+    Those in RESOLVED may be None.
     """
     parallel, batch = recipe.parallel, recipe.batch
     model_parallel = parallel.tp * parallel.pp * parallel.cp

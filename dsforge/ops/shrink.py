@@ -131,7 +131,7 @@ def shrink(
             "pp": pp,
             "dp": dp,
             "zero": layout.zero,
-            "partition": recipe.parallel.partition if shape["layers"] % pp == 0 else "parameters",
+            "partition": layout.partition if shape["layers"] % pp == 0 else "parameters",
         },
         "batch": {"global": size, "micro": micro, "seq_len": seq_len},
         "train": {
@@ -148,6 +148,7 @@ def shrink(
             "restarts": 0,
         },
         "trainer": recipe.trainer,
+        **({"external": recipe.external.model_dump(mode="json")} if recipe.external else {}),
     }
     return Shrunk(data, tuple(changes))
 

@@ -18,7 +18,7 @@ from dsforge.layout.stages import stage_components
 from dsforge.plan.auto import Resolved
 from dsforge.plan.environment import derive_environment
 from dsforge.plan.launcher import choose_launcher
-from dsforge.plan.program import program, program_of, values_of
+from dsforge.plan.program import asks_for, program, program_of, values_of
 from dsforge.plan.types import (
     Batch,
     Checkpoint,
@@ -61,6 +61,7 @@ def assemble(
         hf_config = for_training(given)
         for key in sorted(key for key, value in hf_config.items() if given.get(key, value) != value):
             resolved.decide(f"model.{key}", hf_config[key], "the trainer applies no dropout")
+    external = _external(recipe, shape, hardware, resolved)
     return Plan(
         dsforge_version=__version__,
         name=recipe.name,
@@ -86,10 +87,10 @@ def assemble(
             }
         ),
         optimizer=Optimizer(**recipe.optimizer.model_dump()),
-        data=_data(recipe, shape),
+        data=_data(recipe, shape, external),
         checkpoint=Checkpoint(**recipe.checkpoint.model_dump()),
         launch=_launch(recipe, hardware, resolved),
-        external=_external(recipe, shape, hardware, resolved),
+        external=external,
         sinks=tuple(name for name, wanted in recipe.monitor if wanted),
         hostfile=recipe.cluster.hostfile,
         nominal=_nominal(recipe, shape),
@@ -170,12 +171,13 @@ def _layout(recipe: Recipe, shape: Shape, resolved: Resolved) -> Layout:
     )
 
 
-def _data(recipe: Recipe, shape: Shape) -> Data:
+def _data(recipe: Recipe, shape: Shape, external: Program | None) -> Data:
     if recipe.data is None:
+        asked = external is None or asks_for(external, "corpus")
         return Data(
             train=(),
             valid=(),
-            builtin_vocab=min(shape.vocab, BUILTIN_VOCAB_LIMIT),
+            builtin_vocab=min(shape.vocab, BUILTIN_VOCAB_LIMIT) if asked else None,
             tokenizer=None,
             workers=2,
         )

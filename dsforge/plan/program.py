@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.catalog.tables import Hardware
@@ -14,11 +14,14 @@ from dsforge.layout.shape import Shape
 from dsforge.plan.auto import Resolved
 from dsforge.plan.types import Decision, Program, Word
 from dsforge.recipe.model import Recipe
-from dsforge.recipe.sections import ExternalSection
+from dsforge.recipe.sections import ExternalSection, Section
+
+_OURS: dict[str, Any] = {"parallel.partition": "parameters", "checkpoint.keep": 3}
+"""What `auto` means to a trainer that deals layers and removes checkpoints itself."""
 
 
 def engine_of(recipe: Recipe) -> str:
-    """Return whose data file says what is honoured: the flavour's of an external program, else the trainer's."""
+    """Return whose data file says what is honoured: a program's flavour, else the trainer."""
     return recipe.external.flavour if recipe.trainer == "external" and recipe.external else recipe.trainer
 
 
@@ -28,16 +31,31 @@ def program_of(recipe: Recipe) -> ExternalSection | None:
 
 
 def with_defaults(recipe: Recipe) -> tuple[Recipe, list[Decision]]:
-    """Return a recipe with what it leaves open set as its program does it, and why."""
+    """Return a recipe with each `auto` that its trainer alone resolves, and why, if otherwise than ours."""
     section = program_of(recipe)
     decisions: list[Decision] = []
-    for key, default in flavour_of(section.flavour).defaults.items() if section else ():
+    own = flavour_of(section.flavour).defaults if section else {}
+    for key in {**_OURS, **own}:
         name, field = key.split(".")
         part = getattr(recipe, name)
-        if field not in part.model_fields_set or getattr(part, field) == "auto":
-            recipe = recipe.model_copy(update={name: part.model_copy(update={field: default.value})})
-            decisions.append(Decision(key=key, value=default.value, why=default.why))
+        if getattr(part, field) != "auto":
+            continue
+        value = own[key].value if key in own else _OURS[key]
+        recipe = _resolved(recipe, name, _resolved(part, field, value))
+        if key in own:
+            decisions.append(Decision(key=key, value=value, why=own[key].why))
     return recipe, decisions
+
+
+S = TypeVar("S", bound=Section)
+
+
+def _resolved(section: S, field: str, value: Any) -> S:
+    """Return a section with one value resolved; what the user has set stays told from what was not."""
+    copy = section.model_copy(update={field: value})
+    if field not in section.model_fields_set:
+        copy.model_fields_set.discard(field)
+    return copy
 
 
 def values_of(recipe: Recipe, shape: Shape, hardware: Hardware, resolved: Resolved) -> dict[str, Any]:
@@ -64,7 +82,8 @@ def program(section: ExternalSection, values: dict[str, Any]) -> Program:
     flavour = flavour_of(section.flavour)
     entry = section.entry or flavour.entry
     assert entry is not None, "refused by DSF142"
-    configuration, bases = None, {}
+    configuration: dict[str, Any] | None = None
+    bases: dict[str, str] = {}
     if flavour.takes == "options":
         words = arguments(flavour, values, section.arguments)
     else:
@@ -79,3 +98,8 @@ def program(section: ExternalSection, values: dict[str, Any]) -> Program:
         configuration=configuration,
         configuration_bases=bases,
     )
+
+
+def asks_for(program: Program, base: str) -> bool:
+    """Tell whether an argument of a program, or its configuration, is a path from a place of the run."""
+    return base in {*(word.base for word in program.arguments), *program.configuration_bases.values()}

@@ -181,7 +181,7 @@ class Launch(Frozen):
 
 
 class Word(Frozen):
-    """One argument of an external program; with `base` a path from a place of the run, `records/program.py`."""
+    """One argument of a program; with `base` a path from a place of the run (records/program.py)."""
 
     text: str
     base: str | None = None

@@ -55,14 +55,15 @@ def load_recipe(
     path: Path,
     overrides: Sequence[str] = (),
     profile: str | None = None,
+    arguments: Sequence[str] = (),
     *,
     environ: Mapping[str, str] | None = None,
     text: str | None = None,
 ) -> LoadedRecipe:
     """Read, merge and check a recipe; DsforgeError with every fault and its place.
 
-    Without `environ` nothing ambient enters: references take their defaults. `text` stands in for the
-    file's, to judge an edit before it is written.
+    `arguments` join those of the recipe's external program. Without `environ` nothing ambient enters:
+    references take their defaults. `text` stands in for the file's, to judge an edit before it is written.
     """
     text = read_text(path) if text is None else text
     written = read_chain(path, text, environ)
@@ -76,6 +77,8 @@ def load_recipe(
         apply_environment(document, environ)
     for argument in overrides:
         apply_override(document, argument)
+    if arguments:
+        pass_on(document, arguments)
     recipe = check(document)
     for name in sorted(recipe.profiles):
         if name != profile:
@@ -84,7 +87,13 @@ def load_recipe(
     if names_config(recipe.model):
         config = read_model_config(path.parent / str(recipe.model), document.place(("model",)))
     return LoadedRecipe(
-        recipe, path, text, document, model_config=config, profile=profile, changes=tuple(overrides)
+        recipe,
+        path,
+        text,
+        document,
+        model_config=config,
+        profile=profile,
+        changes=(*overrides, *(("--", *arguments) if arguments else ())),
     )
 
 
@@ -171,3 +180,22 @@ def apply_override(document: Document, argument: str) -> None:
     else:
         value = parse_value(raw, str(place))
     put(document, path, value, place, Origin(Layer.ARGUMENT, shown))
+
+
+def pass_on(document: Document, words: Sequence[str]) -> None:
+    """Add the words behind `--` to the program's arguments; DsforgeError DSF026 where there is no program."""
+    section = document.data.get("external")
+    if not isinstance(section, dict):
+        raise DsforgeError(
+            "DSF026",
+            f"`{words[0]}` is for an external program, and this recipe names none",
+            Place(file="argument 1 after --"),
+            "set `trainer: external` and name the program under `external`; changes stand before `--`",
+        )
+    written = section.get("arguments")
+    written = list(written) if isinstance(written, list | tuple) else []
+    section["arguments"] = [*written, *words]
+    for number, word in enumerate(words, start=1):
+        path: KeyPath = ("external", "arguments", len(written) + number - 1)
+        document.places[path] = Place(file=f"argument {number} after --")
+        document.origins[path] = Origin(Layer.ARGUMENT, word)

@@ -12,8 +12,8 @@ PATH_KEYS = (
     "data.tokenizer",
     "checkpoint.dir",
     "checkpoint.resume",
-    "checkpoint.init",
     "external.path",
+    "checkpoint.init",
 )
 DATA_SET_KEYS = ("data.train", "data.valid")
 _WORDS = {"checkpoint.resume": ("auto", "never")}

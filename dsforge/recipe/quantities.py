@@ -152,8 +152,6 @@ def _env_value(value: Any) -> Any:
     return value
 
 
-
-
 def _argument(value: Any) -> Any:
     if isinstance(value, bool) or value is None:
         raise ValueError("write it as text: an option of the program, or a value of one")

@@ -100,9 +100,10 @@ class ParallelSection(Section):
     schedule: Literal["gpipe", "1f1b", "interleaved"] = Field(
         default="1f1b", description="Pipeline schedule."
     )
-    partition: Literal["uniform", "parameters"] = Field(
-        default="parameters",
-        description="How layers are dealt to stages: equal numbers, or equal parameters.",
+    partition: Literal["uniform", "parameters", "auto"] = Field(
+        default="auto",
+        description="How layers are dealt to stages: equal numbers, or equal parameters; "
+        "auto: parameters, or as an external program does it.",
     )
     sequence_parallel: Flag = Field(default=False, description="Split norm activations over the TP ranks.")
 
@@ -227,7 +228,10 @@ class CheckpointSection(Section):
         default=0, description="Steps between saves; 0: none but the one at the end."
     )
     at_end: Flag = Field(default=True, description="Save after the last step; false for a benchmark.")
-    keep: Count = Field(default=3, description="Newest checkpoints kept; 0: all.")
+    keep: Count | Literal["auto"] = Field(
+        default="auto",
+        description="Newest checkpoints kept; 0: all; auto: 3, or as an external program does it.",
+    )
     resume: PathText = Field(
         default="auto", description="auto: newest whole checkpoint if any; never; or a checkpoint's path."
     )
@@ -303,7 +307,7 @@ class ExternalSection(Section):
         description="Which program; script: any that reads RANK and WORLD_SIZE."
     )
     path: PathText = Field(description="Folder of the checkout, or of the script, on every host.")
-    entry: PathText | None = Field(
+    entry: Name | None = Field(
         default=None, description="File in that folder that each rank runs; default: the flavour's."
     )
     arguments: tuple[Argument, ...] = Field(

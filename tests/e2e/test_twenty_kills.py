@@ -18,7 +18,7 @@ from tests.launch_support.recipe_runs import RecipeRun
 pytestmark = pytest.mark.e2e
 
 KILLS = 20
-STEPS = 500
+STEPS = 300
 EVERY = 5
 SEED = 20
 WORDS = ("parallel.pp=2", f"train.steps={STEPS}")

@@ -48,6 +48,7 @@ class RecipeRun:
         (folder / "recipe.yaml").write_text(RECIPE)
         self.folder = folder
         self._before = set(self._runs())
+        self._run_dir: RunDir | None = None
         self.process = subprocess.Popen(
             [sys.executable, "-m", "dsforge.cli", "launch", "recipe.yaml", "--json", *changes],
             cwd=folder,
@@ -63,8 +64,10 @@ class RecipeRun:
 
     @property
     def run_dir(self) -> RunDir:
-        (path,) = set(self._runs()) - self._before
-        return RunDir(path)
+        if self._run_dir is None:
+            (path,) = set(self._runs()) - self._before
+            self._run_dir = RunDir(path)
+        return self._run_dir
 
     def end(self) -> tuple[int, dict[str, Any], str]:
         """Wait for the end; exit code, what was printed on stdout, what on stderr."""

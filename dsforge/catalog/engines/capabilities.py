@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from ruamel.yaml import YAML
+
+from dsforge.catalog.engines.flavours import FLAVOURS
+
+_NAMES_TRAINER = re.compile(r"^trainer:", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +60,11 @@ def capabilities(trainer: str) -> Capabilities:
 
 @cache
 def trainers() -> tuple[str, ...]:
-    """Return the trainers of this build: those that have a file."""
-    names = (path.name for path in resources.files("dsforge.catalog.engines").iterdir())
-    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+    """Return the trainers of this build: those that have a file; one of another program names no trainer."""
+    files = resources.files("dsforge.catalog.engines").iterdir()
+    texts = {path.name.removesuffix(".yaml"): path for path in files if path.name.endswith(".yaml")}
+    ours = {name for name, path in texts.items() if _NAMES_TRAINER.search(path.read_text("utf-8"))}
+    return tuple(sorted(ours - set(FLAVOURS)))
 
 
 def _table(name: str) -> dict[str, Any]:

@@ -14,11 +14,12 @@ FLAVOURS = ("megatron-deepspeed", "megatron-lm", "gpt-neox", "script")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One option: set where `when` holds, to `value` (an expression), or to data sets, which are pairs of
-    weight and path: all of them (`pairs`), as a list of paths (`each`) or of weights (`weights`).
+    """One option, set where `when` holds, to `value` (an expression) or to data sets.
 
-    `option` is a key path for a program that reads a configuration file. `words`: what the program calls our
-    values. `base`: what a path is relative to. `free`: what the user passes on may differ.
+    Data sets are pairs of weight and path: all of them (`pairs`), or the list of their paths (`each`) or
+    weights (`weights`). `option` is a key path for a program that reads a configuration file. `words`: what
+    the program calls our values. `base`: what a path is relative to. `free`: what the user passes on may
+    differ.
     """
 
     option: str
@@ -54,10 +55,11 @@ class Default:
 class Flavour:
     """One program. `marks`: files that a checkout of it has. `revisions`: what the data was read from.
 
-    `patterns`: regular expressions by event (step, validation, joined) with the records' names as groups.
-    `printed_by`: the rank that prints them, first or last. `stubs`: imports that a CPU has not.
-    `instead`: options that would overrule a recipe's key under another name. `served`: keys of the recipe
-    that never reach the program, and who honours them.
+    `takes`: options, a configuration (in `configuration_option`), or anything. `patterns`: regular
+    expressions by event (step, validation, joined) with the records' names as groups. `printed_by`: the rank
+    that prints them, first or last. `stubs`: imports that a CPU has not. `instead`: options that would
+    overrule a recipe's key under another name. `served`: keys of the recipe that never reach the program,
+    and who honours them.
     """
 
     name: str
@@ -65,7 +67,7 @@ class Flavour:
     marks: tuple[str, ...]
     revisions: tuple[str, ...]
     takes: str
-    deepspeed: bool
+    configuration_option: str | None
     rows: tuple[Row, ...]
     failures: tuple[Failure, ...]
     defaults: dict[str, Default]
@@ -75,11 +77,6 @@ class Flavour:
     printed_by: str
     stubs: tuple[str, ...]
     checkpoint_marks: tuple[str, ...]
-
-    @property
-    def has_options(self) -> bool:
-        """Tell whether the program takes options that a table lists."""
-        return self.takes == "options"
 
 
 @cache
@@ -95,7 +92,7 @@ def flavour_of(name: str) -> Flavour:
         marks=tuple(program["marks"]),
         revisions=tuple(program["revisions"]),
         takes=program["takes"],
-        deepspeed=program["deepspeed"],
+        configuration_option=program.get("configuration_option"),
         rows=tuple(Row(**row) for row in table["options"]),
         failures=tuple(Failure(**row) for row in table["failures"]),
         defaults={key: Default(**row) for key, row in table["defaults"].items()},

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dsforge.base.errors import Severity
 from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.external.expressions import evaluate, names
+from dsforge.external.values import RESOLVED
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
@@ -16,7 +17,7 @@ def _check(facts: Facts) -> Iterator[Found]:
     if section is None or facts.recipe.trainer != "external":
         return
     for failure in flavour_of(section.flavour).failures:
-        known = all(facts.values.get(name, 0) is not None for name in names(failure.when))
+        known = all(facts.values[name] is not None for name in names(failure.when) if name in RESOLVED)
         if known and evaluate(failure.when, facts.values):
             yield Found(f"{section.flavour}: {failure.why}", failure.key, failure.hint)
 

@@ -24,7 +24,7 @@ def _check(facts: Facts) -> Iterator[Found]:
     for key, value in leaves(written):
         parts = key.split(".")
         served = any(".".join(parts[:length]) in flavour.served for length in range(1, len(parts) + 1))
-        if not served and key not in asked:
+        if value != {} and not served and key not in asked:
             yield Found(
                 f"`{key}` is set to {value}, and nothing hands it to the script",
                 key,

@@ -31,6 +31,14 @@ def _check(facts: Facts) -> Iterator[Found]:
             "launch.slurm.time",
             "a longer time, or a shorter launch.slurm.notice",
         )
+    elif 0 < launch.slurm.notice < launch.stop_timeout:
+        yield Found(
+            f"ranks may take {launch.stop_timeout:g} s to save, and Slurm kills them "
+            f"{launch.slurm.notice:g} s after they are told",
+            "launch.slurm.notice",
+            "a longer launch.slurm.notice, or a shorter launch.stop_timeout",
+            Fix("launch.stop_timeout", f"{launch.slurm.notice:g}s"),
+        )
 
 
 RULE = Rule(
@@ -38,7 +46,7 @@ RULE = Rule(
     name="slurm-options",
     severity=Severity.ERROR,
     summary="the options of a Slurm job are read, and fit each other",
-    why="A job that is told to end before it begins to train queues for ever.",
+    why="A job told to end before it trains queues for ever; one killed while it saves loses its work.",
     check=_check,
     plannable=True,
 )
