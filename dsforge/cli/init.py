@@ -78,12 +78,12 @@ def init(
     With --from-..., the recipe says what the file says; what it could not carry is listed on stderr and in
     the recipe's first lines.
     """
-    first, *more = from_neox or [None]
+    more = tuple(from_neox or ())
     files = {
         "deepspeed": from_deepspeed,
         "accelerate": from_accelerate,
         "megatron": from_megatron,
-        "neox": first,
+        "neox": more[0] if more else None,
     }
     if flavour is not None and from_megatron is None:
         raise typer.BadParameter("`--flavour` goes with --from-megatron only")
@@ -98,7 +98,7 @@ def init(
                 seq_len,
                 tuple(changes or ()),
                 flavour,
-                tuple(filter(None, more)),
+                more[1:],
             ),
             schema,
         )

@@ -47,10 +47,19 @@ def read_foreign(path: Path) -> str:
 
 
 _ACCELERATE = re.compile(r"^[ \t{]*\"?(distributed_type|compute_environment)\"?[ \t]*:", re.MULTILINE)
+_NEOX_KEYS = (
+    *(
+        "pipe_parallel_size",
+        "model_parallel_size",
+        "num_layers",
+        "hidden_size",
+        "data_path",
+        "train_data_paths",
+    ),
+    *("tokenizer_type", "vocab_file", "checkpoint_factor", "train_iters"),
+)
 _NEOX = re.compile(
-    r"^[ \t{]*[\"']?(pipe[-_]parallel[-_]size|model[-_]parallel[-_]size|num[-_]layers|hidden[-_]size|data[-_]path"
-    r"|train[-_]data[-_]paths|tokenizer[-_]type|vocab[-_]file|checkpoint[-_]factor|train[-_]iters)[\"']?[ \t]*:",
-    re.MULTILINE,
+    rf"^[ \t{{]*[\"']?({'|'.join(_NEOX_KEYS).replace('_', '[-_]')})[\"']?[ \t]*:", re.MULTILINE
 )
 _SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 _SHELL = re.compile(r"#!.*\b(ba|z|da|)sh\b")

@@ -113,7 +113,7 @@ class Expander:
             raise DsforgeError("DSF693", "the script makes too long a text here", place, hint)
         return found
 
-    def _text(self, node: Node, source: Source, quoted: bool) -> Text:
+    def _text(self, node: Node, source: Source, quoted: bool) -> Text:  # noqa: PLR0911 - a kind each
         here = source.of(node)
         if "expansion" in node.type:
             here = _from_dollar(here)
@@ -249,7 +249,7 @@ def _opened(here: Text) -> Text:
 
 
 def _from_dollar(here: Text) -> Text:
-    """Return an expansion without the blanks in front of it, which the parser counts in behind another one."""
+    """Return an expansion without the blanks before it, which the parser counts in behind another one."""
     blanks = len(str(here)) - len(str(here).lstrip())
     return Text(here.chars[blanks:])
 

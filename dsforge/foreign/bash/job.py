@@ -51,7 +51,7 @@ def _carry(out: Import, script: Script, at: Text, name: str, value: str) -> None
 
 
 def _minutes(text: str) -> int | None:
-    """Return a time limit (sbatch(1): minutes, m:s, h:m:s, d-h, d-h:m, d-h:m:s) in whole minutes, rounded up."""
+    """Return a time limit in whole minutes, rounded up (sbatch(1): minutes, m:s, h:m:s, d-h, d-h:m, d-h:m:s)."""
     match = _TIME.fullmatch(text)
     if match is None:
         return None

@@ -106,9 +106,7 @@ def _directives(lines: Sequence[Text]) -> dict[str, Text]:
     told: dict[str, Text] = {}
     for line in lines:
         words = list(line.quoted(False).words())[1:]
-        tasks: dict[str, Text] = {}
-        for kind, value in _told(words):
-            tasks[kind] = value
+        tasks = dict(_told(words))
         told = {**told, **{kind: _last(value) for kind, value in tasks.items() if kind in ("hosts", "ranks")}}
         for word in words:
             text = str(word)

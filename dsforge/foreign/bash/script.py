@@ -69,7 +69,7 @@ class Script:
 
 
 def read_script(text: str, file: str) -> Script:
-    """Return what a shell script comes to, nothing in it run; DsforgeError DSF693 where it comes to too much."""
+    """Return what a script comes to, nothing in it run; DsforgeError DSF693 where it comes to too much."""
     reader = _Reader(Lines(text, file))
     reader.read(literal(text, 0), 0)
     reader.out.unread = reader.expander.unread
@@ -102,19 +102,23 @@ class _Reader:
         if depth > _MAX_DEPTH:
             self.expander.leave(source.of(node), "nested too deeply")
             return
+        kind = node.type
+        if kind == "ERROR" or (kind in ("variable_assignment", "command") and node.has_error):
+            self.broken(node, source)
+        elif kind in _PLAIN:
+            for child in node.named_children:
+                self.statement(child, source, depth + 1)
+        elif kind in _SKIPPED:
+            self.expander.leave(source.of(node), _SKIPPED[kind])
+        else:
+            self.single(node, source, depth)
+
+    def single(self, node: Node, source: Source, depth: int) -> None:
         match node.type:
-            case "ERROR":
-                self.broken(node, source)
-            case "variable_assignment" | "command" if node.has_error:
-                self.broken(node, source)
-            case "comment":
-                if str(source.of(node)).startswith("#SBATCH"):
-                    self.directive(source.of(node))
-            case kind if kind in _PLAIN:
-                for child in node.named_children:
-                    self.statement(child, source, depth + 1)
+            case "comment" if str(source.of(node)).startswith("#SBATCH"):
+                self.directive(source.of(node))
             case "list":
-                self.list(node, source, depth)
+                self.both(node, source, depth)
             case "if_statement":
                 self.choice(node, source, depth)
             case "variable_assignment":
@@ -128,8 +132,6 @@ class _Reader:
                 self.redirected(node, source, depth)
             case "command":
                 self.command(node, source, depth)
-            case kind if kind in _SKIPPED:
-                self.expander.leave(source.of(node), _SKIPPED[kind])
 
     def broken(self, node: Node, source: Source) -> None:
         here = source.of(node)
@@ -152,7 +154,7 @@ class _Reader:
                 if value is not None and str(value).isdecimal():
                     self.expander.variables[variable] = value
 
-    def list(self, node: Node, source: Source, depth: int) -> None:
+    def both(self, node: Node, source: Source, depth: int) -> None:
         left, right = node.named_children[0], node.named_children[-1]
         act = next(one.type for one in node.children if one.type in ("&&", "||"))
         if left.type != "test_command":
@@ -238,9 +240,9 @@ class _Reader:
     def target(self, redirects: list[Node], source: Source) -> Text | None:
         for one in redirects:
             destination = one.child_by_field_name("destination")
-            if destination is not None and any(child.type in (">", ">|") for child in one.children):
-                if one.child_by_field_name("descriptor") is None:
-                    return self.expander.text(destination, source, quoted=True)
+            is_output = any(child.type in (">", ">|") for child in one.children)
+            if destination is not None and is_output and one.child_by_field_name("descriptor") is None:
+                return self.expander.text(destination, source, quoted=True)
         return None
 
     def document(self, here: Node, source: Source) -> Text:

@@ -83,7 +83,7 @@ def read_arguments(launch: Launch, flavour: str, lines: Lines) -> Arguments:
 
 
 def _sorted(found: Sequence[Text], table: Table) -> tuple[list[Text], list[str], set[int], list[Text]]:
-    """Return the words, the same with a legal one in place of each open one, which those are, and loose words.
+    """Return the words, the same with a legal one for each open one, which those are, and loose words.
 
     A loose word is open and no option's value: it may be any number of options.
     """

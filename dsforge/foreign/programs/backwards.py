@@ -24,7 +24,7 @@ def constant(text: str) -> Any:
 
 
 def unknown(text: str) -> str | None:
-    """Return the one name that an expression can be solved for, `optimizer.betas[0]` for an item of a list."""
+    """Return the one name that an expression can be solved for; `optimizer.betas[0]` names an item."""
     node = _parsed(text)
     if isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant):
         node = node.left
@@ -52,7 +52,7 @@ def solved(text: str, value: Any) -> Any:
     return value
 
 
-def follows(text: str, truth: bool) -> Iterator[tuple[str, Any]]:  # noqa: FBT001 - what the condition is
+def follows(text: str, truth: bool) -> Iterator[tuple[str, Any]]:
     """Yield what a recipe says for certain where a condition of the file is true, or false."""
     yield from _follows(_parsed(text), truth=truth)
 
@@ -86,7 +86,7 @@ def _name(node: ast.expr) -> str | None:
         case ast.Attribute(value=left, attr=attribute):
             before = _name(left)
             return f"{before}.{attribute}" if before else None
-        case ast.Subscript(value=left, slice=ast.Constant(value=index)):
+        case ast.Subscript(value=left, slice=ast.Constant(value=int() as index)):
             before = _name(left)
             return f"{before}[{index}]" if before else None
     return None

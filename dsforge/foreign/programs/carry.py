@@ -324,7 +324,10 @@ def _checkpoints(carrying: MegatronCarrying) -> None:
         carrying.carry("checkpoint.resume", "auto" if same else load.value, load)
     elif load is None:
         carrying.derive("checkpoint.resume", "never", "nothing is loaded")
-    if every is not None and every.given and not every.is_open:
+    if save is None:
+        carrying.derive("checkpoint.at_end", False, "nothing is saved")
+        carrying.used.add("--save-interval")
+    elif every is not None and every.given and not every.is_open:
         steps = carrying.out.value("train.steps")
         carrying.carry("checkpoint.every_steps", 0 if every.value == steps else every.value, every)
 

@@ -110,8 +110,8 @@ def _config(read: MegatronScript, config: JsonConfig, replicas: int | None) -> I
         if not (one.code == _ASKED_FOR and asked):
             yield config.moved_finding(one, lines)
     command = carry_megatron(read.arguments, lines.file, given={"model": "as it is"}, replicas=replicas)
-    for one in said.carried:
-        yield from _against(read, config, one, command)
+    for row in said.carried:
+        yield from _against(read, config, row, command)
 
 
 _COMPARED = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.external.options import read
@@ -12,7 +13,7 @@ from dsforge.foreign.programs.arguments import Arguments, as_value, default_of
 from dsforge.plan.types import Program
 
 
-def differences(arguments: Arguments, program: Program, dealt_with: Set[str]) -> Iterator[Left]:
+def differences(arguments: Arguments, program: Program, dealt_with: AbstractSet[str]) -> Iterator[Left]:
     """Yield each option that the new command line has otherwise, unless it is dealt with already.
 
     Paths and what the flavour leaves free are not compared.

@@ -87,7 +87,7 @@ def check_neox(configuration: Configuration, replicas: int | None) -> list[Findi
         *_twice(configuration),
         *_keys(configuration),
         *_types(configuration),
-        *_sense(configuration, replicas),
+        *_sense(configuration),
         *_deepspeed(configuration, replicas),
     ]
     order = list(Severity)
@@ -133,12 +133,13 @@ def _types(configuration: Configuration) -> Iterator[Finding]:
             yield Finding("DSF614", Severity.ERROR, message, key, configuration.place(key), f"write {kind}")
 
 
-def _sense(configuration: Configuration, replicas: int | None) -> Iterator[Finding]:
+def _sense(configuration: Configuration) -> Iterator[Finding]:
     data = configuration.data
     hidden, heads = data.get("hidden_size"), data.get("num_attention_heads")
     if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 and hidden % heads:
         near = round(hidden / heads) * heads
-        message = f"hidden_size {hidden} % num_attention_heads {heads} = {hidden % heads}: a bare assert ends the run"
+        rest = f"hidden_size {hidden} % num_attention_heads {heads} = {hidden % heads}"
+        message = f"{rest}: the program ends in an assert without a message"
         place = configuration.place("hidden_size")
         yield Finding("DSF698", Severity.ERROR, message, "hidden_size", place, f"hidden_size {near}")
     precision = data.get("precision")

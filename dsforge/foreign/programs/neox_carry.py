@@ -242,7 +242,10 @@ def _checkpoints(carrying: NeoxCarrying) -> None:
         carrying.carry("checkpoint.resume", "auto" if same else load.value, load)
     else:
         carrying.derive("checkpoint.resume", "never", "nothing is loaded")
-    if every is not None:
+    if save is None:
+        carrying.derive("checkpoint.at_end", False, "nothing is saved")
+        carrying.used.add("checkpoint_factor")
+    elif every is not None:
         steps = carrying.value("train_iters")
         carrying.carry("checkpoint.every_steps", 0 if every.value == steps else every.value, every)
     keep = carrying.said["keep_last_n_checkpoints"]

@@ -14,7 +14,10 @@ from dsforge.foreign.programs.backwards import constant, follows, is_constant, s
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One option's value. `place`: where it is given, None for a default. `is_open`: known at run time only."""
+    """One option's value. `place`: where it is given, None for a default.
+
+    `is_open`: known only where the script runs.
+    """
 
     option: str
     value: Any
@@ -89,7 +92,7 @@ def _flags(flavour: Flavour, said: Mapping[str, Said]) -> Iterator[tuple[str, So
             yield name, Solved(value, one)
     for when, is_set, one in rows:
         if not is_set:
-            for name, _ in follows(when, True):  # noqa: FBT003 - the case that does not hold
+            for name, _ in follows(when, True):
                 if name in OTHERWISE:
                     yield name, Solved(OTHERWISE[name], one)
 

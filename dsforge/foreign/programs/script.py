@@ -9,13 +9,13 @@ from typing import Any
 from dsforge.base.errors import DsforgeError, Finding, Place
 from dsforge.base.text import SECRET_NAME
 from dsforge.catalog.engines.deepspeed import known_keys
+from dsforge.foreign.bash.job import carry_job
 from dsforge.foreign.bash.launch import Launch, find_launch
 from dsforge.foreign.bash.script import Script, read_script
 from dsforge.foreign.bash.text import Lines, Text
 from dsforge.foreign.deepspeed.carry import carry_deepspeed
 from dsforge.foreign.imports import Carried, Import, Left
 from dsforge.foreign.programs.arguments import MEGATRON, Arguments, flavour_of_launch, read_arguments
-from dsforge.foreign.bash.job import carry_job
 from dsforge.foreign.programs.carry import MegatronCarrying, carry_megatron
 
 _THEIRS = {"MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES", "PATH", "WORLD_SIZE", "RANK", "LOCAL_RANK"}

@@ -82,7 +82,8 @@ def test_files_that_the_script_writes():
 
 
 def test_what_is_not_read_is_named_with_its_place():
-    text = "for i in 1 2; do\n X=$i\ndone\nsource env.sh\nif [ -f x ]; then Y=1; fi\nf() {\n :\n}\npython t.py ${Z:-3}\n"
+    text = "for i in 1 2; do\n X=$i\ndone\nsource env.sh\nif [ -f x ]; then Y=1; fi\n"
+    text += "f() {\n :\n}\npython t.py ${Z:-3}\n"
     script = read_script(text, "run.sh")
     assert [(str(script.lines.place(at)), why) for _, at, why in script.unread] == [
         ("run.sh:1:1", "a loop: nothing in it is read"),

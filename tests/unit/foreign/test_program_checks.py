@@ -52,8 +52,8 @@ def test_what_renders_itself_is_right(tmp_path: Path):
         "text": "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
         'echo \'{"train_batch_size": 8, "gradient_clipping": 1.0, "zero_optimization": {"stage": 1}, '
         '"activation_checkpointing": {"partition_activations": true}}\' > ds.json\n'
-        "deepspeed --num_gpus 8 pretrain_gpt.py {model} --deepspeed --deepspeed_config ds.json --zero-stage 1 "
-        "--checkpoint-activations --deepspeed-activation-checkpointing\n"
+        "deepspeed --num_gpus 8 pretrain_gpt.py {model} --deepspeed --deepspeed_config ds.json "
+        "--zero-stage 1 --checkpoint-activations --deepspeed-activation-checkpointing\n"
     }
     assert found(tmp_path, case)[1] == []
 

@@ -223,8 +223,9 @@ def test_a_flavour_that_is_forced(tmp_path: Path):
     script = tmp_path / "run.sh"
     script.write_text(
         "torchrun --nproc_per_node 2 pretrain_gpt.py --num-layers 2 --hidden-size 8 --num-attention-heads 2 "
-        "--seq-length 8 --max-position-embeddings 8 --micro-batch-size 1 --global-batch-size 2 --train-iters 3 "
-        "--lr 1e-4 --tokenizer-type NullTokenizer --vocab-size 31 --eval-iters 0 --data-path /d\n"
+        "--seq-length 8 --max-position-embeddings 8 --micro-batch-size 1 --global-batch-size 2 "
+        "--train-iters 3 --lr 1e-4 --tokenizer-type NullTokenizer --vocab-size 31 "
+        "--eval-iters 0 --data-path /d\n"
     )
     sizes = {}
     for flavour in ("megatron-lm", "megatron-deepspeed"):
