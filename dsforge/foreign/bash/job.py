@@ -51,7 +51,7 @@ def _carry(out: Import, script: Script, at: Text, name: str, value: str) -> None
 
 
 def _minutes(text: str) -> int | None:
-    """Return a time limit in whole minutes, rounded up (sbatch(1): minutes, m:s, h:m:s, d-h, d-h:m, d-h:m:s)."""
+    """Return a time limit in whole minutes, rounded up (sbatch(1), --time: [days-]hours:minutes:seconds)."""
     match = _TIME.fullmatch(text)
     if match is None:
         return None

@@ -35,6 +35,16 @@ class Configuration:
                 return found
         return self.places[""]
 
+    def whole(self, key: str) -> int | None:
+        """Return a whole number of the top, None for anything else."""
+        value = self.data.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def degrees(self) -> int:
+        """Return the ranks of a replica; 0 stages are the program's word for one."""
+        stages, shards = self.whole("pipe_parallel_size"), self.whole("model_parallel_size")
+        return max(1, stages or 1) * max(1, shards or 1)
+
     def leaves(self) -> Iterator[tuple[str, Any]]:
         """Yield (dotted key, value) of everything but mappings."""
         yield from _leaves(self.data, "")
@@ -77,6 +87,8 @@ def said_by(configuration: Configuration) -> dict[str, Said]:
     }
     said |= {key: Said(key, default) for key, default in known.items() if key not in said}
     for key, value in configuration.leaves():
+        if not _fits(key, value):
+            continue  # told by the check
         said[key] = Said(key, value, configuration.place(key))
     return said
 
@@ -115,6 +127,7 @@ _WHOLE = (
     *("num_kv_heads", "seq_length", "max_position_embeddings", "train_iters", "lr_decay_iters", "eval_iters"),
     *("eval_interval", "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
     *("checkpoint_factor", "intermediate_size", "seed", "num_workers", "global_num_gpus"),
+    *("num_nodes", "num_gpus", "checkpoint_num_layers", "keep_last_n_checkpoints"),
 )
 _NUMBERS = (
     *("min_lr", "warmup", "weight_decay", "hidden_dropout", "attention_dropout", "gradient_clipping"),
@@ -122,12 +135,15 @@ _NUMBERS = (
 )
 
 
+def _fits(key: str, value: Any) -> bool:
+    if value is None or key not in (*_WHOLE, *_NUMBERS):
+        return True
+    return is_number(value) and (key in _NUMBERS or isinstance(value, int))
+
+
 def _types(configuration: Configuration) -> Iterator[Finding]:
     for key, value in configuration.data.items():
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if value is None or (key in _WHOLE and is_whole) or (key in _NUMBERS and is_number(value)):
-            continue
-        if key in (*_WHOLE, *_NUMBERS):
+        if not _fits(key, value):
             kind = "a whole number" if key in _WHOLE else "a number"
             message = f"`{key}` is {shown(value)}, the program computes with {kind}"
             yield Finding("DSF614", Severity.ERROR, message, key, configuration.place(key), f"write {kind}")
@@ -135,8 +151,8 @@ def _types(configuration: Configuration) -> Iterator[Finding]:
 
 def _sense(configuration: Configuration) -> Iterator[Finding]:
     data = configuration.data
-    hidden, heads = data.get("hidden_size"), data.get("num_attention_heads")
-    if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 and hidden % heads:
+    hidden, heads = configuration.whole("hidden_size"), configuration.whole("num_attention_heads")
+    if hidden is not None and heads is not None and heads > 0 and hidden % heads:
         near = round(hidden / heads) * heads
         rest = f"hidden_size {hidden} % num_attention_heads {heads} = {hidden % heads}"
         message = f"{rest}: the program ends in an assert without a message"
@@ -156,15 +172,12 @@ def _sense(configuration: Configuration) -> Iterator[Finding]:
             message = f"`{name}.type` is a key of an old fork: DeepSpeed has none of this name"
             place = configuration.place(f"{name}.type")
             yield Finding("DSF612", Severity.ERROR, message, f"{name}.type", place, "set `precision` instead")
-    world = data.get("global_num_gpus")
-    degrees = max(1, data.get("pipe_parallel_size") or 0), data.get("model_parallel_size") or 1
-    if isinstance(world, int) and all(isinstance(one, int) for one in degrees):
-        product = degrees[0] * degrees[1]
-        if product and world % product:
-            message = f"{world} GPUs are no whole number of replicas of {product}"
-            place = configuration.place("global_num_gpus")
-            hint = "degrees whose product divides the GPUs"
-            yield Finding("DSF698", Severity.ERROR, message, "global_num_gpus", place, hint)
+    world, product = configuration.whole("global_num_gpus"), configuration.degrees()
+    if world is not None and world % product:
+        message = f"{world} GPUs are no whole number of replicas of {product}"
+        place = configuration.place("global_num_gpus")
+        hint = "degrees whose product divides the GPUs"
+        yield Finding("DSF698", Severity.ERROR, message, "global_num_gpus", place, hint)
 
 
 _BLOCKS = (
@@ -192,7 +205,5 @@ def _deepspeed(configuration: Configuration, replicas: int | None) -> Iterator[F
 
 def replicas_of(configuration: Configuration) -> int | None:
     """Return the data-parallel size where the files name the number of GPUs."""
-    data = configuration.data
-    world = data.get("global_num_gpus")
-    product = max(1, data.get("pipe_parallel_size") or 0) * (data.get("model_parallel_size") or 1)
-    return world // product if isinstance(world, int) and world % product == 0 else None
+    world, product = configuration.whole("global_num_gpus"), configuration.degrees()
+    return world // product if world and world % product == 0 else None

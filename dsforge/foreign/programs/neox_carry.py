@@ -7,7 +7,7 @@ from typing import Any
 
 from dsforge.base.errors import DsforgeError
 from dsforge.catalog.engines.flavours import flavour_of
-from dsforge.foreign.findings import shown
+from dsforge.foreign.findings import is_number, shown
 from dsforge.foreign.imports import Left
 from dsforge.foreign.programs.carry import GPT2_VOCABULARY
 from dsforge.foreign.programs.carrying import Carrying
@@ -190,8 +190,11 @@ def _weighted(carrying: NeoxCarrying, kind: str) -> tuple[Said, list[list[Any]]]
     if paths is None or not isinstance(paths.value, list):
         return None
     each = weights.value if weights is not None else [1.0] * len(paths.value)
+    if not isinstance(each, list) or len(each) != len(paths.value) or not all(map(is_number, each)):
+        carrying.need(f"data.{kind}", paths, "there is not one weight, a number, for each path")
+        return None
     carrying.used |= {f"{kind}_data_paths", f"{kind}_data_weights"}
-    return paths, [[float(weight), path] for weight, path in zip(each, paths.value, strict=False)]
+    return paths, [[float(weight), path] for weight, path in zip(each, paths.value, strict=True)]
 
 
 def _data(carrying: NeoxCarrying) -> None:
