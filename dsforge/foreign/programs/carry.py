@@ -269,6 +269,10 @@ def _data(carrying: MegatronCarrying) -> None:
         one = next((one for name in names if (one := carrying.option(name)) and one.given), None)
         if one is None:
             continue
+        batches = carrying.option("--eval-iters")
+        if key == "data.valid" and batches is not None and batches.value == 0:
+            carrying.leave(one, "nothing is validated with --eval-iters 0")
+            continue
         sets = None if one.is_open else _sets(one.value)
         if sets is not None:
             carrying.carry(key, sets, one)

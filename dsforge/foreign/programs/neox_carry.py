@@ -205,9 +205,13 @@ def _data(carrying: NeoxCarrying) -> None:
     elif one is not None:
         carrying.carry("data.train", [[1.0, one.value]], one)
     has_data = sets is not None or one is not None
+    if valid is not None and not carrying.value("eval_iters"):
+        if sets is None or valid[1] != sets[1]:
+            carrying.leave(valid[0], "nothing is validated with eval_iters 0")
+        valid = None
     if valid is not None:
         carrying.carry("data.valid", valid[1], valid[0])
-    if test is not None and (valid is None or test[1] != valid[1]):
+    if test is not None and test[1] not in [one[1] for one in (valid, sets) if one is not None]:
         carrying.leave(test[0], "a recipe has no test set")
     if has_data:
         carrying.carry("data.workers", carrying.value("num_workers"), carrying.said["num_workers"])
