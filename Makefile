@@ -5,8 +5,10 @@ SHELL := /bin/bash
 BASE_PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar on --constraint constraints.txt
+# What a run needs, and what tests, lint and docs need besides.
 READY := $(VENV)/.ready
+DEV := $(VENV)/.dev
 WORKERS ?= 2
 
 .PHONY: smoke test test-unit test-e2e recipes schema docs lint bench clean
@@ -17,11 +19,11 @@ smoke: $(READY)
 test: recipes test-unit test-e2e
 
 # With a coverage report: under 90 % of floors 0 to 5 without train/ is a failure.
-test-unit: $(READY)
+test-unit: $(DEV)
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not e2e and not cluster" --cov --cov-report=term
 
 # Two files at a time: a run waits for start-up, timers and shutdown while another computes.
-test-e2e: $(READY)
+test-e2e: $(DEV)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "e2e or cluster"
 
 # What docs/how-to/dsforge.yml does for the recipes of other repositories; the bundles here are the golden ones.
@@ -33,14 +35,14 @@ recipes: $(READY)
 	  $(BIN)/dsforge render --check --out "tests/golden/$$name" "$$recipe" || exit; \
 	done
 
-schema: $(READY)
+schema: $(DEV)
 	$(BIN)/dsforge schema > docs/reference/recipe.schema.json
 
 # Warnings, a link that leads nowhere among them, fail the build. Nothing is fetched.
-docs: $(READY)
+docs: $(DEV)
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet docs docs/_build
 
-lint: $(READY)
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -54,9 +56,14 @@ bench: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(BASE_PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "dsforge needs Python 3.11 or newer; make BASE_PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(BASE_PYTHON) -m venv $(VENV)
-	$(PIP) install -q --constraint constraints.txt pip
-	$(PIP) install -q --constraint constraints.txt torch
-	$(PIP) install -q --constraint constraints.txt --editable '.[train]' --group dev --group docs
+	@echo 'installing torch, deepspeed, megatron-core and the rest into $(VENV): gigabytes to fetch, some minutes'
+	$(INSTALL) pip
+	$(INSTALL) torch
+	$(INSTALL) --editable '.[train]'
+	touch $@
+
+$(DEV): $(READY)
+	$(INSTALL) --group dev --group docs
 	touch $@
 
 clean:

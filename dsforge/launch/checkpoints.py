@@ -37,6 +37,7 @@ def check_checkpoints(request: LaunchRequest) -> None:
             f"the checkpoint of step {manifest.step} does not fit the plan: {difference}",
             Place(file=str(chosen)),
             "go on as it was saved, name another checkpoint.dir, or set checkpoint.resume=never",
+            ExitCode.FINDINGS,
         )
 
 

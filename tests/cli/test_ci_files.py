@@ -85,3 +85,25 @@ def test_the_guides_use_commands_that_exist():
 def test_the_pins_of_the_workflow_are_the_packages():
     pins = re.findall(r"torch==([0-9.]+)", (ROOT / "docs" / "how-to" / "dsforge.yml").read_text())
     assert pins == re.findall(r'"torch==([0-9.]+)"', (ROOT / "pyproject.toml").read_text())
+
+
+def test_every_pinned_version_installs_on_the_oldest_python():
+    from importlib import metadata
+
+    from packaging.specifiers import SpecifierSet
+
+    pins = [
+        line.partition("==")[0]
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    ]
+    too_new = {}
+    for name in pins:
+        try:
+            wanted = metadata.metadata(name)["Requires-Python"] or ""
+        except metadata.PackageNotFoundError:
+            continue  # the CUDA build's own packages are not on a machine without a GPU
+        if "3.11.0" not in SpecifierSet(wanted):
+            too_new[name] = wanted
+    assert len(pins) > 50
+    assert not too_new

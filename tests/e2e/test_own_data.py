@@ -39,7 +39,7 @@ def test_text_to_checkpoint_to_resume(tmp_path):
     early = dsforge(tmp_path, "launch", "recipe.yaml")
     assert early.returncode == 3
     assert "error[DSF045]" in early.stderr
-    assert "recipe.yaml:8:8" in early.stderr
+    assert "recipe.yaml:8:16" in early.stderr
 
     prepared = dsforge(tmp_path, "data", "prep", str(source), "-o", "text/corpus", "--vocab", "300", "--json")
     assert prepared.returncode == 0, prepared.stderr

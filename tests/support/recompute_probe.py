@@ -22,6 +22,7 @@ from dsforge.render.deepspeed_config import deepspeed_config
 from dsforge.train import cpu_support, forge, quiet, world
 from dsforge.train.batches import Batches
 from dsforge.train.context import RankContext
+from dsforge.train.samples import Sources
 from tests.support.recipes import plan_of
 
 STEPS = 2
@@ -95,10 +96,10 @@ def train(plan: Plan, groups: world.Groups, folder: Path) -> dict[str, Any]:
         run_id="",
         checkpoint_dir=folder,
         root=folder,
-        corpus_prefix=folder,
+        sources=Sources((), ()),
         dump_dir=None,
     )
-    engine = forge.build(context, groups, torch.device("cpu"))
+    engine = forge.build(context, groups, torch.device("cpu"), restored=False)
     data = batches(plan)
     with counted(engine.deepspeed.module) as counts:
         results = [engine.step(data, plan.optimizer.lr) for _ in range(STEPS)]
@@ -116,7 +117,7 @@ def main() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     with tempfile.TemporaryDirectory() as folder:
-        groups = world.make_groups(make_plan("module", 0, "none").layout)
+        groups = forge.make_groups(make_plan("module", 0, "none").layout)
         found = {
             f"{engine} {zero}": {
                 mode: train(make_plan(engine, zero, mode), groups, Path(folder)) for mode in MODES
