@@ -19,8 +19,8 @@ SMOKE = ROOT / "recipes" / "smoke.yaml"
 
 # Every command with its options. Growing this table is a decision: a command exists only when it works.
 SURFACE = {
-    "init": "--from-accelerate --from-deepspeed --gpu --gpus --gpus-per-node --model --out --schema "
-    "--seq-len -o",
+    "init": "--flavour --from-accelerate --from-deepspeed --from-megatron --from-neox --gpu --gpus "
+    "--gpus-per-node --model --out --schema --seq-len -o",
     "validate": "--as --data-parallel --fix --json --probe --profile --set",
     "plan": "--argument --json --profile --set",
     "diff": "--fail-on --json --profile",
