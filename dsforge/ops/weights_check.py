@@ -10,6 +10,7 @@ from dsforge.layout.hf_config import config_faults
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
 from dsforge.recipe.model_file import read_model_config
+from dsforge.recipe.vocabulary import removal
 
 
 def check_weights(plan: Plan, loaded: LoadedRecipe, root: Path) -> None:
@@ -25,7 +26,8 @@ def check_weights(plan: Plan, loaded: LoadedRecipe, root: Path) -> None:
             "DSF049",
             f"no *.safetensors in {folder}",
             place,
-            "put a Hugging Face model's config.json and *.safetensors there, or remove checkpoint.init",
+            "put a Hugging Face model's config.json and *.safetensors there, or "
+            + removal("checkpoint.init"),
             exit_code=ExitCode.ENVIRONMENT,
         )
     assert plan.model.hf_config is not None, "no other trainer honours the key"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from dsforge.recipe.document import KeyPath
+from dsforge.recipe.fields import fields
 from dsforge.recipe.patterns import WORDS
 from dsforge.recipe.vocabulary import nearest
 
@@ -42,6 +44,9 @@ _LENGTHS = {
 }
 
 
+_ITEM = re.compile(r"(\.[0-9]+)+$")
+
+
 def _wrong_value(fault: Mapping[str, Any], dotted: str) -> tuple[str, str]:
     kind = fault["type"]
     context = fault.get("ctx", {})
@@ -52,7 +57,7 @@ def _wrong_value(fault: Mapping[str, Any], dotted: str) -> tuple[str, str]:
     if kind in ("model_type", "dict_type", "model_attributes_type"):
         return f"{is_what}, not a section", f"write `{dotted}:` and its keys below it"
     if kind == "value_error":
-        return f"`{dotted}`: {context.get('error', fault['msg'])}", f"correct the value of `{dotted}`"
+        return f"`{dotted}`: {context.get('error', fault['msg'])}", _what_it_takes(dotted)
     return is_what, _bound(kind, context) or _own_words(str(fault["msg"]))
 
 
@@ -73,6 +78,14 @@ def _bound(kind: str, context: Mapping[str, Any]) -> str | None:
 def _own_words(message: str) -> str:
     reason = message.removeprefix("Input ").rstrip(".")
     return f"it {reason}" if reason.startswith("should") else reason
+
+
+def _what_it_takes(dotted: str) -> str:
+    """Return the form of a key's values with an example, as the reference of keys says it."""
+    known = fields().get(_ITEM.sub("", dotted))
+    if known is None or known.kind == "text":
+        return f"correct the value of `{dotted}`"
+    return f"it takes {known.kind}"
 
 
 def _show(value: Any) -> str:

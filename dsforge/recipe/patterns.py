@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 ANY_TEXT = r"^[^\x00]+$"
+ANY_TEXT_OR_NONE = r"^[^\x00]*$"
 ONE_LINE_OR_NONE = r"^[^\x00\n\r]*$"
 ONE_LINE = r"^[^\x00\n\r]+$"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -12,6 +13,7 @@ SLURM_OPTION = r"^--[a-z][a-z0-9-]*(=[A-Za-z0-9_.,:/@%+&|()*\[\]-]+)?$"
 
 WORDS = {
     ANY_TEXT: "write text without a NUL character",
+    ANY_TEXT_OR_NONE: "write text without a NUL character",
     ONE_LINE_OR_NONE: "write text on one line, without a NUL character",
     ONE_LINE: "write text on one line, without a NUL character",
     VARIABLE: "write letters, digits and underscores, not a digit first",

@@ -174,3 +174,14 @@ def test_a_hostfile_is_part_of_the_bundle(cli: Cli, recipe: Path, tmp_path: Path
     (tmp_path / "hosts").write_text("node2 slots=8\n")
     shown = cli("lock", recipe, "--check")
     assert (shown.code, "bundle hostfile differs" in shown.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("lock recipe.yaml -o file/x.lock", "DSF066"), ("init -o file/x.yaml", "DSF062")]
+)
+def test_what_cannot_be_written_is_told_with_the_way_out(cli: Cli, recipe: Path, command: str, code: str):
+    recipe.with_name("file").write_text("")
+    shown = cli(*command.split())
+    assert shown.code == 3
+    assert f"error[{code}]: cannot write file/x." in shown.err
+    assert "hint: free space or permit writing there, or name another file with --out" in shown.err
