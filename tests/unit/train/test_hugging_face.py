@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from pathlib import Path
@@ -12,6 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dsforge.base.errors import DsforgeError
+from dsforge.catalog.hf.reader import model_row
+from dsforge.catalog.hf.training import training_config
 from dsforge.plan.resolve import make_plan
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import load_recipe
@@ -310,3 +313,65 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_filled(saved, tm
     assert told in caught.value.message
     assert caught.value.place is not None
     assert all(torch.equal(weight, before[name]) for name, weight in ours.state_dict().items())
+
+
+BARE: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_embd": 8, "n_layer": 2, "n_head": 2, "vocab_size": 11, "n_positions": 16},
+    **{
+        name: {
+            "hidden_size": 8,
+            "intermediate_size": 12,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "vocab_size": 11,
+        }
+        for name in ("llama", "mistral", "qwen2", "qwen3")
+    },
+}
+ODD: list[Any] = [None, True, False, 0, 1, 2, -1, 0.5, 1e308, float("nan"), 10**400, 10**30, "", "silu"]
+ODD += ["\ud800", [], [[]], ["full_attention"] * 2, {}, {"0": 1}, {"rope_type": {}}, {"factor": "x"}]
+ODD += [{"rope_type": kind, "factor": 2, "rope_theta": 5} for kind in ("yarn", "linear", "dynamic", "llama3")]
+
+
+@pytest.mark.parametrize("model_type", BARE)
+def test_what_is_read_of_a_config_transformers_builds(model_type: str):
+    """Any value under any key of the class, or of every class, is refused by us or taken by them."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    bare = {"model_type": model_type, **BARE[model_type]}
+    known = set(AutoConfig.for_model(**bare).to_dict()) | {"rope_scaling", "rope_theta", "layer_types"}
+    taken, refusals = 0, list[str]()
+    for key in sorted(known | {"attribute_map", "pruned_heads", "quantization_config", "per_layer_config"}):
+        for value in ODD:
+            config = {**bare, key: value}
+            try:
+                model_row(config, "config.json")
+                read = training_config(config, "config.json")
+            except DsforgeError as error:
+                refusals.append(error.message)
+                continue
+            if max((n for n in read.values() if type(n) is int), default=0) > 1000:
+                continue
+            with torch.device("meta"):
+                AutoModelForCausalLM.from_config(AutoConfig.for_model(**copy.deepcopy(read)))
+            taken += 1
+    assert taken > len(ODD)
+    assert len(refusals) > len(ODD)
+    assert all(message.isprintable() and message.encode() for message in refusals)
+
+
+def test_weights_beside_a_quantised_config_are_refused(saved):
+    plan, folder, model = saved
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": {"bits": 4}}))
+    with pytest.raises(DsforgeError, match="quantization_config"):
+        hf_weights.load(model, plan, folder, rank=0)
+
+
+def test_a_key_that_may_change_the_model_is_refused_where_the_recipe_names_the_file(tmp_path: Path):
+    config = {"model_type": "llama", **BARE["llama"], "attribute_map": {"hidden_size": "vocab_size"}}
+    with pytest.raises(DsforgeError) as caught:
+        plan_of_config(tmp_path, config)
+    assert (caught.value.code, caught.value.exit_code) == ("DSF034", 1)
+    assert caught.value.place is not None
+    assert caught.value.place.line == 3
