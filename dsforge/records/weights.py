@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from dsforge.base.json_file import parse_object, read_object
 
@@ -20,6 +20,7 @@ _MOST_INDEX_BYTES = 64 << 20
 _MOST_HEADER_BYTES = 100_000_000
 """The format's own limit."""
 _LENGTH_BYTES = 8
+_MOST_NAMED = 4
 _TRAINED = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 """Types that weights can start from, and their bytes."""
 _IDLE = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
@@ -35,11 +36,11 @@ class Unreadable(Exception):  # noqa: N818 - as NotWhole: what is wrong, not tha
 
 
 class Unfit(Exception):  # noqa: N818 - as above
-    """The files are not the wanted model's; `faults` in words."""
+    """The files are not the wanted model's; its text is the first of several faults."""
 
     def __init__(self, faults: list[str]) -> None:
-        super().__init__("; ".join(faults))
-        self.faults = faults
+        more = f" and {len(faults) - _MOST_NAMED} more" if len(faults) > _MOST_NAMED else ""
+        super().__init__("; ".join(faults[:_MOST_NAMED]) + more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def _held(path: Path, name: str, row: Any, data_bytes: int) -> Held:
     return Held(path, dtype, tuple(shape))
 
 
-def _counts(value: Any) -> bool:
+def _counts(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
 
 

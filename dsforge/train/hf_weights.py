@@ -26,8 +26,6 @@ from dsforge.train import initial, world
 from dsforge.train.hf_names import parts
 from dsforge.train.parameters import model_parameters
 
-_MOST_NAMED = 4
-
 
 @torch.no_grad()
 def draw(parameters: Mapping[str, nn.Parameter], plan: Plan, rank: int) -> None:
@@ -56,7 +54,7 @@ def load(model: nn.Module, plan: Plan, folder: Path, rank: int) -> None:
     except Unreadable as error:
         raise _unreadable(error.path, error.why) from error
     except Unfit as error:
-        raise _misfit(folder, error.faults) from error
+        raise _misfit(folder, error) from error
 
 
 def _check_config(plan: Plan, folder: Path) -> None:
@@ -128,11 +126,10 @@ def _unreadable(path: Path, why: str) -> DsforgeError:
     )
 
 
-def _misfit(folder: Path, faults: list[str]) -> DsforgeError:
-    more = f" and {len(faults) - _MOST_NAMED} more" if len(faults) > _MOST_NAMED else ""
+def _misfit(folder: Path, error: Unfit) -> DsforgeError:
     return DsforgeError(
         "DSF344",
-        f"the weights to start from are of another model: {'; '.join(faults[:_MOST_NAMED])}{more}",
+        f"the weights to start from are of another model: {error}",
         Place(file=str(folder)),
         "name that model's config.json as the model, or the folder of this model's weights",
         ExitCode.BEFORE_FIRST_STEP,

@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from dsforge.base.errors import DsforgeError
 from dsforge.catalog.hf.reader import model_row
 from dsforge.catalog.hf.training import training_config
+from dsforge.layout.hf_tensors import tensors_of
 from dsforge.plan.resolve import make_plan
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import load_recipe
 from dsforge.train import hf_weights, reference
 from dsforge.train.hf_names import from_hugging_face, parts, to_hugging_face
 from dsforge.train.hugging_face import WithLoss, make_model
+from dsforge.train.run import resumed_from
 from tests.support.recipes import SMALL, plan_of, write
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -335,9 +338,7 @@ ODD += [{"rope_type": kind, "factor": 2, "rope_theta": 5} for kind in ("yarn", "
 
 @pytest.mark.parametrize("model_type", BARE)
 def test_what_is_read_of_a_config_transformers_builds(model_type: str):
-    """Any value under any key of the class, or of every class, is refused by us or taken by them."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
+    """Any value under any key of the class is refused by us or taken by them."""
     bare = {"model_type": model_type, **BARE[model_type]}
     known = set(AutoConfig.for_model(**bare).to_dict()) | {"rope_scaling", "rope_theta", "layer_types"}
     taken, refusals = 0, list[str]()
@@ -375,3 +376,26 @@ def test_a_key_that_may_change_the_model_is_refused_where_the_recipe_names_the_f
     assert (caught.value.code, caught.value.exit_code) == ("DSF034", 1)
     assert caught.value.place is not None
     assert caught.value.place.line == 3
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_tensors_that_are_looked_for_are_the_models(shape: str):
+    plan = plan_for(SHAPES[shape])
+    model = make_model(plan, torch.device("meta"), {})
+    wanted = tensors_of(plan.model.hf_config)
+    assert wanted.shapes == {name: tuple(one.shape) for name, one in model.named_parameters()}
+    assert wanted.prefix == model.base_model_prefix
+    assert set(wanted.tied) == set(model.all_tied_weights_keys)
+
+
+def test_a_config_with_biases_has_the_tensors_that_are_looked_for():
+    config = {"model_type": "llama", **BARE["llama"], "attention_bias": True, "mlp_bias": True}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+    assert tensors_of(config).shapes == {name: tuple(one.shape) for name, one in model.named_parameters()}
+
+
+def test_a_resumed_run_says_that_its_first_weights_are_not_used():
+    plan = plan_for(SHAPES["qwen3"])
+    assert resumed_from(20, plan) == "resumed from the checkpoint of step 20"
+    told = resumed_from(20, plan_for(SHAPES["qwen3"], checkpoint={"init": "weights/q"}))
+    assert told == "resumed from the checkpoint of step 20; the first weights in weights/q are not used"
