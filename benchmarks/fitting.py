@@ -1,4 +1,4 @@
-"""Which layers and micro-batch of a shape fit a memory: model states by the plan, the rest estimated."""
+"""Which layers and micro-batch of a shape fit a memory: states and sums by the plan, the rest estimated."""
 
 from __future__ import annotations
 
@@ -32,14 +32,6 @@ class Candidate:
         ]
 
 
-def state_bytes(plan: Plan) -> int:
-    """Return what the plan says the fullest rank holds: model states and fp32 sums of gradients."""
-    return max(
-        sum(stage.state_bytes_per_rank.values()) + stage.fp32_gradient_sum_bytes_per_rank
-        for stage in plan.layout.stages
-    )
-
-
 def working_bytes(plan: Plan) -> int:
     """Return an estimate of activations in bytes, on the safe side; it decides what is tried, nothing else.
 
@@ -57,7 +49,7 @@ def working_bytes(plan: Plan) -> int:
 
 
 def plan_of(recipe: Path, profile: str, changes: list[str]) -> Plan | None:
-    """Return the plan, None where a rule refuses it: its states alone exceed the GPU."""
+    """Return the plan, None where a rule refuses it: its states and sums alone exceed the GPU."""
     try:
         return make_plan(load_recipe(recipe, changes, profile))
     except DsforgeError as error:
@@ -72,6 +64,6 @@ def first_that_fits(
     """Return the first candidate whose states and estimated activations fit the usable memory."""
     for candidate in candidates:
         plan = plan_of(recipe, profile, [*changes, *candidate.changes()])
-        if plan is not None and state_bytes(plan) + working_bytes(plan) <= USABLE * memory_bytes:
+        if plan is not None and plan.layout.fullest_rank_bytes + working_bytes(plan) <= USABLE * memory_bytes:
             return candidate, plan
     return None

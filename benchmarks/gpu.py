@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import measure
-from fitting import Candidate, first_that_fits, state_bytes
+from fitting import Candidate, first_that_fits
 
 from dsforge.base.units import format_bytes, format_count
 from dsforge.catalog.tables import Hardware, find_hardware, hardware, hardware_of_device
@@ -132,7 +132,7 @@ def figures(plan: Plan, device: Device, attempt: Path) -> dict[str, Any]:
     tokens_per_second = batch.global_size * batch.seq_len / steps.seconds
     flops = flops_per_token(multiplied, model.layers, model.heads * model.head_dim, batch.seq_len)
     peak = device.peak_flops(plan.train.precision)
-    states = state_bytes(plan)
+    states = plan.layout.fullest_rank_bytes
     return {
         "layers": model.layers,
         "hidden": model.hidden,

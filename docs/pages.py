@@ -9,11 +9,11 @@ import contextlib
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import resources
 from typing import Any
 
 from dsforge.base.units import format_bytes
-from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.engines.capabilities import capabilities, trainers
+from dsforge.catalog.engines.flavours import FLAVOURS
 from dsforge.catalog.tables import hardware, models
 from dsforge.cli.main import app, main
 from dsforge.recipe.consequences import consequence
@@ -91,10 +91,7 @@ def recipe_page() -> Iterator[str]:
 
 
 def _trainers() -> list[str]:
-    folder = resources.files("dsforge.catalog.engines")
-    return sorted(
-        entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")
-    )
+    return [*trainers(), *FLAVOURS]
 
 
 def _limits(key: str) -> Iterator[str]:
@@ -170,7 +167,13 @@ def rules_page() -> Iterator[str]:
         yield f"*{rule['severity']}* — {plain(rule['summary'])}. {plain(rule['why'])}"
     yield ""
     yield "## Errors"
-    yield from table(("code", "what is wrong"), ((e["code"], plain(e["summary"])) for e in found["errors"]))
+    yield from table(
+        ("code", "what is wrong", "why, and what to do"),
+        (
+            (e["code"], plain(e["summary"]), plain(" ".join(filter(None, (e["why"], e["mend"])))))
+            for e in found["errors"]
+        ),
+    )
 
 
 def presets_page() -> Iterator[str]:

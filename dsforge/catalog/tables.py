@@ -38,6 +38,15 @@ class Hardware:
     device_names: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ErrorMeaning:
+    """What an error is; where it is met often, why it is one and how it is mended."""
+
+    what: str
+    why: str = ""
+    mend: str = ""
+
+
 @cache
 def models() -> dict[str, ModelPreset]:
     """Return every model preset by name."""
@@ -64,9 +73,11 @@ def hardware() -> dict[str, Hardware]:
     }
 
 
-def errors() -> dict[str, str]:
+@cache
+def errors() -> dict[str, ErrorMeaning]:
     """Return what each error code means that is not a rule's."""
-    return dict(table("errors"))
+    rows = table("errors").items()
+    return {code: ErrorMeaning(**(row if isinstance(row, dict) else {"what": row})) for code, row in rows}
 
 
 def sizes() -> dict[str, str]:

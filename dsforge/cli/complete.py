@@ -102,7 +102,7 @@ def codes() -> Offers:
     """Offer every code that a message may carry."""
     from dsforge.catalog.tables import errors
 
-    return [*rules(), *errors().items()]
+    return [*rules(), *((code, meaning.what) for code, meaning in errors().items())]
 
 
 def profiles(ctx: typer.Context) -> Offers:

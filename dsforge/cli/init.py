@@ -50,22 +50,56 @@ def init(
     from_accelerate: Annotated[
         Path | None, typer.Option("--from-accelerate", help="An Accelerate YAML to make the recipe from.")
     ] = None,
+    from_megatron: Annotated[
+        Path | None,
+        typer.Option("--from-megatron", help="A launch script to make the recipe from; it is not run."),
+    ] = None,
+    from_neox: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from-neox", help="A GPT-NeoX YAML to make the recipe from; again for each further file."
+        ),
+    ] = None,
+    flavour: Annotated[
+        str | None,
+        typer.Option(
+            help="With --from-megatron: megatron-deepspeed or megatron-lm. Default: by the options."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write. Default: stdout.")] = None,
     schema: Annotated[
         str,
         typer.Option(help="Where an editor finds the schema: a path from the recipe's folder, or a URL."),
     ] = "recipe.schema.json",
 ) -> None:
-    """Write a recipe that fits the model onto the GPUs: the smallest TP x PP whose states fit.
+    """Write a recipe that fits the model onto the GPUs: the smallest TP x PP whose states and sums fit.
 
     With --out, the schema that editors check it by is written where --schema says, unless it is there.
     With --from-..., the recipe says what the file says; what it could not carry is listed on stderr and in
     the recipe's first lines.
     """
-    if from_deepspeed is not None or from_accelerate is not None:
+    more = tuple(from_neox or ())
+    files = {
+        "deepspeed": from_deepspeed,
+        "accelerate": from_accelerate,
+        "megatron": from_megatron,
+        "neox": more[0] if more else None,
+    }
+    if flavour is not None and from_megatron is None:
+        raise typer.BadParameter("`--flavour` goes with --from-megatron only")
+    if any(files.values()):
         text = _imported(
-            {"deepspeed": from_deepspeed, "accelerate": from_accelerate},
-            (model, gpus, gpus_per_node, gpu, seq_len, tuple(changes or ())),
+            files,
+            (
+                model,
+                gpus,
+                gpus_per_node,
+                gpu,
+                seq_len,
+                tuple(changes or ()),
+                flavour,
+                more[1:],
+            ),
             schema,
         )
     else:
@@ -95,7 +129,9 @@ def _started(
 
 def _imported(
     files: dict[str, Path | None],
-    given: tuple[str | None, int | None, int, str | None, int | None, tuple[str, ...]],
+    given: tuple[
+        str | None, int | None, int, str | None, int | None, tuple[str, ...], str | None, tuple[Path, ...]
+    ],
     schema: str,
 ) -> str:
     from dsforge.foreign.text import Kind

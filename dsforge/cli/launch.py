@@ -12,8 +12,10 @@ import typer
 from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.cli import output
 from dsforge.cli.options import (
+    ArgumentOption,
     ChangesArgument,
     JsonOption,
+    PassingOn,
     ProfileOption,
     RecipeArgument,
     RunsOption,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command("launch", rich_help_panel=panel)(launch)
+    app.command("launch", cls=PassingOn, rich_help_panel=panel)(launch)
 
 
 def start_options(runs: Path | None, allow: list[str] | None = None) -> StartOptions:
@@ -47,6 +49,7 @@ def launch(
     recipe: RecipeArgument,
     changes: ChangesArgument = None,
     set_: SetOption = None,
+    argument: ArgumentOption = None,
     profile: ProfileOption = None,
     dry_run: Annotated[
         bool,
@@ -67,7 +70,7 @@ def launch(
     from dsforge.plan.resolve import make_plan
 
     wants_lock = locked or lock is not None
-    loaded = (load_sealed if wants_lock else load)(recipe, changes, set_, profile, json=json)
+    loaded = (load_sealed if wants_lock else load)(recipe, changes, set_, profile, argument, json=json)
     if wants_lock:
         from dsforge.ops.lock import default_lock_path, enforce, make_lock, read_lock
 
@@ -77,13 +80,15 @@ def launch(
     if dry_run:
         _print_description(describe(loaded, options), json=json)
         return
-    progress = Progress(make_plan(loaded).train.steps)
+    progress = Progress(make_plan(loaded).train.steps, tells_end=False)
     _, outcome = start(loaded, options, progress)
+    if outcome.exit.code != 0:
+        _note_failure(outcome)
     with output.expendable():
         if json:
             output.as_json(_as_dict(outcome))
-        else:
-            _print_outcome(outcome)
+        elif outcome.exit.code == 0:
+            _print_success(outcome)
     raise typer.Exit(outcome.exit.code)
 
 
@@ -100,19 +105,20 @@ def _as_dict(outcome: RunOutcome) -> dict[str, object]:
     }
 
 
-def _print_outcome(outcome: RunOutcome) -> None:
-    if outcome.exit.code == 0:
-        losses = list(outcome.losses.values())
-        fell = (
-            f"loss {losses[0]:.4f} to {losses[-1]:.4f} over {len(losses)} steps"
-            if losses
-            else "no step was left to do"
-        )
-        output.line(f"{outcome.run_id}: {fell}")
-        for step, loss in list(outcome.validation_losses.items())[-1:]:
-            output.line(f"validation loss {loss:.4f} after step {step}")
-        output.line(f"records in {outcome.run_dir}")
-        return
+def _print_success(outcome: RunOutcome) -> None:
+    losses = list(outcome.losses.values())
+    fell = (
+        f"loss {losses[0]:.4f} to {losses[-1]:.4f} over {len(losses)} steps"
+        if losses
+        else "no step was left to do"
+    )
+    output.line(f"{outcome.run_id}: {fell}")
+    for step, loss in list(outcome.validation_losses.items())[-1:]:
+        output.line(f"validation loss {loss:.4f} after step {step}")
+    output.line(f"records in {outcome.run_dir}")
+
+
+def _note_failure(outcome: RunOutcome) -> None:
     for text in outcome.tail[-20:]:
         output.note(f"  | {text}")
     first, *more = outcome.exit.message.splitlines()

@@ -11,8 +11,10 @@ from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
 from dsforge.cli import output
 from dsforge.cli.options import (
+    ArgumentOption,
     ChangesArgument,
     JsonOption,
+    PassingOn,
     ProfileOption,
     RecipeArgument,
     SetOption,
@@ -22,13 +24,14 @@ from dsforge.cli.options import (
 
 def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command("lock", rich_help_panel=panel)(lock)
+    app.command("lock", cls=PassingOn, rich_help_panel=panel)(lock)
 
 
 def lock(
     recipe: RecipeArgument,
     changes: ChangesArgument = None,
     set_: SetOption = None,
+    argument: ArgumentOption = None,
     profile: ProfileOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="File to write. Default: RECIPE with .lock at its end.")
@@ -42,7 +45,7 @@ def lock(
     from dsforge.base.files import write_atomically
     from dsforge.ops.lock import default_lock_path, enforce, make_lock, read_lock
 
-    made = make_lock(load_sealed(recipe, changes, set_, profile, json=json))
+    made = make_lock(load_sealed(recipe, changes, set_, profile, argument, json=json))
     path = out or default_lock_path(recipe)
     if check:
         enforce(read_lock(path), made, path)

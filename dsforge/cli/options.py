@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.cli import complete, output
 
 if TYPE_CHECKING:
+    from typer._click import Context  # the type of the method below; typer exports no other
+
     from dsforge.recipe.load import LoadedRecipe
 
 RecipeArgument = Annotated[Path, typer.Argument(help="The recipe, a YAML file.", show_default=False)]
@@ -37,10 +40,29 @@ ProfileOption = Annotated[
     str | None,
     typer.Option("--profile", help="A profile of the recipe.", autocompletion=complete.profiles),
 ]
+ArgumentOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--argument",
+        metavar="WORD",
+        help="A word for the program of `trainer: external`, as behind `--`; may be repeated.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 RunsOption = Annotated[
     Path | None, typer.Option("--runs", help="Folder of runs. Default: $DSFORGE_RUNS or ./runs.")
 ]
+
+
+class PassingOn(TyperCommand):
+    """A command whose words behind `--` are the external program's, each an `--argument`."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Parse the words of a command line."""
+        if "--" in args:
+            at = args.index("--")
+            args = [*args[:at], *(f"--argument={word}" for word in args[at + 1 :])]
+        return super().parse_args(ctx, args)
 
 
 def runs_root(chosen: Path | None) -> Path:
@@ -55,6 +77,7 @@ def load(
     changes: list[str] | None,
     set_: list[str] | None,
     profile: str | None,
+    arguments: list[str] | None = None,
     *,
     json: bool = False,
 ) -> LoadedRecipe:
@@ -63,7 +86,9 @@ def load(
 
     if json:
         output.use_json()
-    return load_recipe(recipe, [*(changes or ()), *(set_ or ())], profile, environ=os.environ)
+    return load_recipe(
+        recipe, [*(changes or ()), *(set_ or ())], profile, arguments or (), environ=os.environ
+    )
 
 
 def load_sealed(
@@ -71,6 +96,7 @@ def load_sealed(
     changes: list[str] | None,
     set_: list[str] | None,
     profile: str | None,
+    arguments: list[str] | None = None,
     *,
     json: bool = False,
 ) -> LoadedRecipe:
@@ -91,4 +117,4 @@ def load_sealed(
             Place(file=f"environment variable `{asked[0]}`"),
             "unset it, or give the change as an argument: key=value",
         )
-    return load_recipe(recipe, [*(changes or ()), *(set_ or ())], profile)
+    return load_recipe(recipe, [*(changes or ()), *(set_ or ())], profile, arguments or ())

@@ -12,8 +12,10 @@ from dsforge.base.exits import ExitCode
 from dsforge.base.units import format_bytes, format_count
 from dsforge.cli import output
 from dsforge.cli.options import (
+    ArgumentOption,
     ChangesArgument,
     JsonOption,
+    PassingOn,
     ProfileOption,
     RecipeArgument,
     SetOption,
@@ -26,20 +28,21 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command("plan", rich_help_panel=panel)(plan)
+    app.command("plan", cls=PassingOn, rich_help_panel=panel)(plan)
 
 
 def plan(
     recipe: RecipeArgument,
     changes: ChangesArgument = None,
     set_: SetOption = None,
+    argument: ArgumentOption = None,
     profile: ProfileOption = None,
     json: JsonOption = False,
 ) -> None:
     """Resolve a recipe: degrees, batch, stages, parameters, model states. Exit 1 when a rule refuses it."""
     from dsforge.plan.resolve import make_plan
 
-    made = make_plan(load(recipe, changes, set_, profile, json=json), refuse=False)
+    made = make_plan(load(recipe, changes, set_, profile, argument, json=json), refuse=False)
     if json:
         output.data(_canonical(made))
     else:
@@ -80,13 +83,22 @@ def _print(made: Plan) -> None:
         output.line(f"  valid    {_validation(made)}")
     if made.checkpoint.init is not None:
         output.line(f"  start    the weights in {output.one_line(made.checkpoint.init)}")
-    nominal = made.nominal
-    output.line(
-        f"  nominal  {format_count(nominal.parameters)} x {nominal.bytes_per_parameter} B = "
-        f"{format_bytes(nominal.model_state_bytes)}, / {nominal.model_parallel_ranks} = "
-        f"{format_bytes(nominal.bytes_per_gpu)} a GPU before ZeRO ({nominal.bytes_formula})"
-    )
+    if made.external is not None:
+        file = output.one_line(f"{made.external.path}/{made.external.entry}")
+        output.line(f"  program  {made.external.flavour}, {file}, {len(made.external.arguments)} arguments")
     output.line()
+    _print_memory(made)
+    if made.decisions:
+        output.line()
+        output.table(
+            "Decided here", ("key", "value", "why"), [(d.key, str(d.value), d.why) for d in made.decisions]
+        )
+
+
+def _print_memory(made: Plan) -> None:
+    from dsforge.catalog.tables import find_hardware
+
+    capacity = find_hardware(made.gpu).memory_bytes
     rows = [
         (
             str(stage.stage),
@@ -101,17 +113,29 @@ def _print(made: Plan) -> None:
             ),
             format_bytes(sum(stage.state_bytes_per_rank.values())),
             format_bytes(stage.fp32_gradient_sum_bytes_per_rank),
+            format_bytes(stage.total_bytes_per_rank),
         )
-        for stage in layout.stages
+        for stage in made.layout.stages
     ]
-    states = ("weights", "gradients", "optimizer", "states", "fp32 sums")
-    title = "Model states of one rank, by stage (gradient sums, activations and buffers come on top)"
-    output.table(title, ("stage", "layers", "also", "parameters", *states), rows)
-    if made.decisions:
-        output.line()
-        output.table(
-            "Decided here", ("key", "value", "why"), [(d.key, str(d.value), d.why) for d in made.decisions]
+    of = f" of {format_bytes(capacity)}" if capacity else ""
+    held = ("weights", "gradients", "optimizer", "states", "fp32 sums", f"total{of}")
+    title = "Memory of one rank, by stage (activations and buffers come on top)"
+    output.table(title, ("stage", "layers", "also", "parameters", *held), rows)
+    output.line(
+        "  fp32 sums: what bf16 gradients of micro-batches are added up in; total = states + fp32 sums"
+    )
+    if capacity:
+        output.line(
+            f"  the fullest rank's total is {made.layout.fullest_rank_bytes / capacity:.0%} of the "
+            f"{format_bytes(capacity)} of each {made.gpu}"
         )
+    nominal = made.nominal
+    output.line(
+        f"  nominal: {format_count(nominal.parameters)} x {nominal.bytes_per_parameter} B = "
+        f"{format_bytes(nominal.model_state_bytes)}, / {nominal.model_parallel_ranks} = "
+        f"{format_bytes(nominal.bytes_per_gpu)} a GPU ({nominal.bytes_formula}),"
+    )
+    output.line("    the field's back-of-the-envelope figure, before ZeRO; not this layout's")
 
 
 def _recompute(train: Train) -> str:

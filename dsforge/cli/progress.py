@@ -20,10 +20,14 @@ _QUIET_STAGES = ("rank_up", "rank_ended")
 
 
 class Progress:
-    """Call it with every ProgressEvent of a run of `steps` steps."""
+    """Call it with every ProgressEvent of a run of `steps` steps.
 
-    def __init__(self, steps: int) -> None:
+    `tells_end`: false where the command itself tells how the run ended.
+    """
+
+    def __init__(self, steps: int, *, tells_end: bool = True) -> None:
         self._steps = steps
+        self._tells_end = tells_end
         self._live = sys.stderr.isatty()
         self._open_line = False
         self._pace: list[float] = []
@@ -32,13 +36,18 @@ class Progress:
         """Show one event."""
         if event.name == "step" and event.metrics is not None:
             self._step(event.metrics)
+        elif event.name == "ended" and not self._tells_end:
+            self._close_line()
         elif event.name not in _QUIET_STAGES:
             self._stage(event.message)
 
-    def _stage(self, text: str) -> None:
+    def _close_line(self) -> None:
         if self._open_line:
             output.note_raw("")
             self._open_line = False
+
+    def _stage(self, text: str) -> None:
+        self._close_line()
         output.note(f"{time.strftime('%H:%M:%S')} {text}")
 
     def _step(self, metrics: MetricsLine) -> None:

@@ -11,8 +11,10 @@ from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
 from dsforge.cli import output
 from dsforge.cli.options import (
+    ArgumentOption,
     ChangesArgument,
     JsonOption,
+    PassingOn,
     ProfileOption,
     RecipeArgument,
     SetOption,
@@ -22,13 +24,14 @@ from dsforge.cli.options import (
 
 def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command("render", rich_help_panel=panel)(render)
+    app.command("render", cls=PassingOn, rich_help_panel=panel)(render)
 
 
 def render(
     recipe: RecipeArgument,
     changes: ChangesArgument = None,
     set_: SetOption = None,
+    argument: ArgumentOption = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the files.")] = Path("bundle"),
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit 1 when the folder differs.")
@@ -41,7 +44,7 @@ def render(
 
     if str(out) in ("", "."):
         raise DsforgeError("DSF048", "the working directory is no bundle", hint="name a folder with --out")
-    made = bundle_of(load_sealed(recipe, changes, set_, profile, json=json))
+    made = bundle_of(load_sealed(recipe, changes, set_, profile, argument, json=json))
     drift = made.drift(out) if check else []
     if not check:
         made.write(out)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dsforge.base.errors import DsforgeError
 from dsforge.cli import complete, output
 from dsforge.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from dsforge.catalog.tables import ErrorMeaning
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -43,7 +46,7 @@ def rule(
         output.as_json(
             {
                 "rules": [{k: getattr(r, k) for k in keys} | {"severity": r.severity.value} for r in chosen],
-                "errors": [] if code else [{"code": one, "summary": text} for one, text in others.items()],
+                "errors": [] if code else [_as_dict(one, meaning) for one, meaning in others.items()],
             }
         )
     elif code:
@@ -54,11 +57,19 @@ def rule(
         rows = [(r.code, r.severity.value, r.name, r.summary) for r in chosen]
         output.table("Rules", ("code", "severity", "name", "what must hold"), rows)
         output.line()
-        output.table("Errors", ("code", "what is wrong"), list(others.items()))
+        output.table(
+            "Errors", ("code", "what is wrong"), [(one, meaning.what) for one, meaning in others.items()]
+        )
 
 
-def _show_error(code: str, text: str, *, json: bool) -> None:
+def _as_dict(code: str, meaning: ErrorMeaning) -> dict[str, str]:
+    return {"code": code, "summary": meaning.what, "why": meaning.why, "mend": meaning.mend}
+
+
+def _show_error(code: str, meaning: ErrorMeaning, *, json: bool) -> None:
     if json:
-        output.as_json({"rules": [], "errors": [{"code": code, "summary": text}]})
-    else:
-        output.line(f"{code} (error): {text}")
+        output.as_json({"rules": [], "errors": [_as_dict(code, meaning)]})
+        return
+    output.line(f"{code} (error): {meaning.what}")
+    for text in filter(None, (meaning.why, meaning.mend)):
+        output.line(text)

@@ -55,7 +55,9 @@ def _when(seconds: float) -> str:
 
 
 def _ending(run: RunSummary) -> str:
-    return f"{run.exit.code} {first_line(run.exit.message)}" if run.exit else "-"
+    if run.exit is not None:
+        return f"{run.exit.code} {first_line(run.exit.message)}"
+    return run.loss.message if run.loss else "-"
 
 
 @app.command("show")
@@ -70,7 +72,8 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
     run_dir = registry.find_run(runs_root(runs), run)
     found = details.show_run(run_dir)
     if json:
-        output.as_json({**asdict(found), "summary": _as_dict(found.summary)})
+        way_on = found.way_on.as_dict() if found.way_on else None
+        output.as_json({**asdict(found), "summary": _as_dict(found.summary), "way_on": way_on})
         return
     summary, manifest, metrics = found.summary, found.manifest, found.metrics
     output.line(f"{summary.run_id}: {summary.state}, {_ending(summary)}")
@@ -81,6 +84,8 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
     started = _when(summary.started_time)
     took = (summary.ended_time or time.time()) - summary.started_time
     output.line(f"  started   {started} on {summary.host}, {format_seconds(took)}, attempt {summary.attempt}")
+    if summary.loss is not None and summary.loss.time is not None:
+        output.line(f"  lost      {_when(summary.loss.time)}")
     for restart in found.state.restarts:
         output.line(f"  restart   attempt {restart.attempt}: {first_line(restart.why)}")
     if manifest is not None:
@@ -97,6 +102,11 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
         last = f"loss {judged.last_loss:.4f} after step {judged.last_step}"
         best = f"best {judged.best_loss:.4f} after step {judged.best_step}"
         output.line(f"  validated {last}, {best}, over {judged.samples} samples")
+    if found.way_on is not None:
+        if found.way_on.words not in _ending(summary):
+            output.line(f"  left      {found.way_on.words}")
+        if found.way_on.command:
+            output.line(f"  go on     {found.way_on.command}")
     if summary.state == "failed" and found.attempts:
         _show_failure(summary, logs.read_logs(run_dir))
 
@@ -135,9 +145,18 @@ def show_logs(
         for line in found.first_error:
             output.line(f"[rank {line.rank}] {line.text}")
         output.line("== all lines")
+    silent = True
     for line in found.lines():
         mark = "launcher" if line.rank is None else f"rank {line.rank}"
+        silent = silent and line.rank is None
         output.line(f"[{mark}] {line.text}")
+    if silent:
+        who = "the ranks" if rank is None else f"rank {rank}"
+        steps = f"the steps are in {found.metrics}, and " if found.metrics.is_file() else ""
+        output.note(
+            f"note: {who} wrote no output in attempt {found.attempt}; "
+            f"{steps}`dsforge runs show {found.run_id}` shows what the run did"
+        )
 
 
 @app.command("stop")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsforge.base.units import format_seconds
 from dsforge.cli import output
 from dsforge.cli.launch import start_options
 from dsforge.cli.options import (
+    ArgumentOption,
     ChangesArgument,
     JsonOption,
+    PassingOn,
     ProfileOption,
     RecipeArgument,
     RunsOption,
@@ -20,18 +22,19 @@ from dsforge.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dsforge.ops.shrink import Change
+    from dsforge.ops.shrink import Shrunk
 
 
 def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command("smoke", rich_help_panel=panel)(smoke)
+    app.command("smoke", cls=PassingOn, rich_help_panel=panel)(smoke)
 
 
 def smoke(
     recipe: RecipeArgument,
     changes: ChangesArgument = None,
     set_: SetOption = None,
+    argument: ArgumentOption = None,
     profile: ProfileOption = None,
     steps: Annotated[int, typer.Option(min=12, max=1000, help="Steps to train.")] = 20,
     max_ranks: Annotated[
@@ -45,12 +48,12 @@ def smoke(
     from dsforge.ops.machine_room import max_cpu_ranks
     from dsforge.ops.smoke import smoke as run_smoke
 
-    loaded = load(recipe, changes, set_, profile, json=json)
+    loaded = load(recipe, changes, set_, profile, argument, json=json)
     result = run_smoke(
         loaded,
         start_options(runs),
         Progress(steps),
-        _no_word if json else _print_changes,
+        _print_ranks if json else _print_changes,
         max_ranks=max_ranks or max_cpu_ranks(),
         steps=steps,
     )
@@ -67,11 +70,18 @@ def smoke(
     raise typer.Exit(result.exit_code)
 
 
-def _no_word(_changes: Sequence[Change]) -> None:
-    """Under --json the changes are in the result."""
-
-
-def _print_changes(changes: Sequence[Change]) -> None:
-    for change in changes:
+def _print_changes(small: Shrunk) -> None:
+    for change in small.changes:
         output.line(f"shrunk {change.key}: {change.recipe} -> {change.used} ({change.why})")
     output.flush()
+    _print_ranks(small)
+
+
+def _print_ranks(small: Shrunk) -> None:
+    """Say on stderr what is about to start; under --json the changes are in the result."""
+    from dsforge.ops.machine_room import cores, start_up_seconds
+
+    output.note(
+        f"starting {small.ranks} ranks on {cores()} cores (--max-ranks N starts fewer): start-up alone takes "
+        f"about {format_seconds(start_up_seconds(small.ranks))} on idle cores, and again for the reload"
+    )

@@ -26,6 +26,8 @@ class FileKind(StrEnum):
     ACCELERATE = "accelerate"
     HOSTFILE = "hostfile"
     ENV = "env"
+    MEGATRON = "megatron"
+    NEOX = "neox"
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -62,7 +64,7 @@ def validate(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Check recipes, DeepSpeed JSON, Accelerate YAML, hostfiles and .deepspeed_env files.
+    """Check recipes, DeepSpeed JSON, Accelerate and GPT-NeoX YAML, launch scripts, hostfiles, .deepspeed_env.
 
     A recipe is checked against schema and rules; of another file it is said what the engine would really do
     with it. Exit 1 on errors, 2 when a file cannot be read.

@@ -77,6 +77,25 @@ def gradient_sum_bytes(parameters: int, precision: str, zero: int, dp: int) -> i
 
 
 @dataclass(frozen=True, slots=True)
+class Total:
+    """Bytes that a rank holds from the first step to the last; activations and buffers come on top."""
+
+    states: int
+    fp32_sums: int
+
+    @property
+    def bytes(self) -> int:
+        """Model states and fp32 sums of gradients."""
+        return self.states + self.fp32_sums
+
+
+def total(parameters: int, precision: str, zero: int, dp: int) -> Total:
+    """Return what a rank holds for its parameters."""
+    layout = (parameters, precision, zero, dp)
+    return Total(sum(state_bytes(*layout).values()), gradient_sum_bytes(*layout))
+
+
+@dataclass(frozen=True, slots=True)
 class NominalStates:
     """The quick figure people quote: the name's size times bytes a parameter, mean over TP x PP."""
 

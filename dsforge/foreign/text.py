@@ -15,7 +15,10 @@ _HEAD = 1 << 16
 
 
 class Kind(StrEnum):
-    """What `validate` takes. HF_TRAINER: DeepSpeed JSON in which the Trainer fills in every `auto`."""
+    """What `validate` takes.
+
+    HF_TRAINER: DeepSpeed JSON in which the Trainer fills in every `auto`. MEGATRON: a script that starts it.
+    """
 
     RECIPE = "recipe"
     DEEPSPEED = "deepspeed"
@@ -23,6 +26,8 @@ class Kind(StrEnum):
     ACCELERATE = "accelerate"
     HOSTFILE = "hostfile"
     ENV = "env"
+    MEGATRON = "megatron"
+    NEOX = "neox"
 
 
 def read_foreign(path: Path) -> str:
@@ -42,6 +47,22 @@ def read_foreign(path: Path) -> str:
 
 
 _ACCELERATE = re.compile(r"^[ \t{]*\"?(distributed_type|compute_environment)\"?[ \t]*:", re.MULTILINE)
+_NEOX_KEYS = (
+    *(
+        "pipe_parallel_size",
+        "model_parallel_size",
+        "num_layers",
+        "hidden_size",
+        "data_path",
+        "train_data_paths",
+    ),
+    *("tokenizer_type", "vocab_file", "checkpoint_factor", "train_iters"),
+)
+_NEOX = re.compile(
+    rf"^[ \t{{]*[\"']?({'|'.join(_NEOX_KEYS).replace('_', '[-_]')})[\"']?[ \t]*:", re.MULTILINE
+)
+_SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
+_SHELL = re.compile(r"#!.*\b(ba|z|da|)sh\b")
 _RECIPE = re.compile(r"(?:^|[{,])[ \t]*\"?(version|model)\"?[ \t]*:", re.MULTILINE)
 _HOST_LINE = re.compile(r"^[^\s=]+[ \t]+slots[ \t]*=", re.MULTILINE | re.IGNORECASE)
 
@@ -53,6 +74,8 @@ def kind_of(path: Path) -> Kind:
         return Kind.ENV
     if "hostfile" in name and path.suffix not in (".yaml", ".yml", ".json"):
         return Kind.HOSTFILE
+    if path.suffix.lower() in _SCRIPTS:
+        return Kind.MEGATRON
     return _kind_by_top(path)
 
 
@@ -63,8 +86,11 @@ def _kind_by_top(path: Path) -> Kind:
         return Kind.DEEPSPEED if path.suffix == ".json" else Kind.RECIPE
     if _ACCELERATE.search(head):
         return Kind.ACCELERATE
+    if _SHELL.match(head):
+        return Kind.MEGATRON
     if path.suffix in (".yaml", ".yml"):
-        return Kind.RECIPE
+        is_recipe = {match[1] for match in _RECIPE.finditer(head)} >= {"version", "model"}
+        return Kind.NEOX if _NEOX.search(head) and not is_recipe else Kind.RECIPE
     if path.suffix == ".json" or head.lstrip("\ufeff \t\r\n").startswith(("{", "//", "/*")):
         is_recipe = {match[1] for match in _RECIPE.finditer(head)} >= {"version", "model"}
         return Kind.RECIPE if is_recipe else Kind.DEEPSPEED

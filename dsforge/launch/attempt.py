@@ -16,15 +16,16 @@ from dsforge.base.processes import ProcessId, signal_name
 from dsforge.base.text import first_line, without_escapes
 from dsforge.launch.asking import Asking
 from dsforge.launch.cause import STOPPED, Cause, Evidence, find_cause
+from dsforge.launch.command import beginning
 from dsforge.launch.follow import SUPERVISOR, Follower, Item
 from dsforge.launch.guard import guarded
 from dsforge.launch.launchers import Runner, launcher_of
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.stop import Stopper
 from dsforge.launch.types import Command, LaunchRequest, OnEvent, ProgressEvent
-from dsforge.launch.way_on import find_way_on
 from dsforge.records.run_dir import RunDir
 from dsforge.records.streams import EvalLine, Event, ExitRecord, MetricsLine, WorldReport
+from dsforge.records.way_on import find_way_on
 
 _REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _TICK_SECONDS = 0.2
@@ -168,7 +169,8 @@ class Attempt:
         if cause.kind not in STOPPED:
             return cause
         metrics = self.follower.last_metrics
-        way_on = find_way_on(self._request, self._run_dir, metrics.step if metrics else None)
+        begun = beginning(self._request, self._run_dir)
+        way_on = find_way_on(begun, metrics.step if metrics else None)
         message = way_on.after(first_line(cause.message))
         self._record("stopped", message, **way_on.as_dict())
         return replace(cause, message=message)

@@ -6,6 +6,7 @@ The trainer looks again, at more and at every byte; this finds in a second what 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from dsforge.base.errors import DsforgeError, Place
@@ -37,6 +38,27 @@ def check_checkpoints(request: LaunchRequest) -> None:
             Place(file=str(chosen)),
             "go on as it was saved, name another checkpoint.dir, or set checkpoint.resume=never",
             ExitCode.FINDINGS,
+        )
+
+
+def check_resume(request: LaunchRequest, marks: Sequence[str]) -> None:
+    """Raise DsforgeError when an external program cannot save, or the checkpoint it is to load is not there.
+
+    `marks`: files of which a folder of the program's checkpoints has one.
+    """
+    plan = request.plan
+    if plan.checkpoint.dir is not None:
+        _check_writable(request.recipe_root / plan.checkpoint.dir)
+    if plan.checkpoint.resume in ("auto", "never"):
+        return
+    named = request.recipe_root / plan.checkpoint.resume
+    if not named.exists() or (marks and not any((named / mark).is_file() for mark in marks)):
+        raise DsforgeError(
+            "DSF212",
+            "checkpoint.resume names a place without a checkpoint of the program",
+            Place(file=str(named)),
+            f"a folder that has {' or '.join(marks) or 'one'}, or checkpoint.resume: auto or never",
+            exit_code=ExitCode.ENVIRONMENT,
         )
 
 

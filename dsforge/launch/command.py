@@ -10,6 +10,7 @@ from dsforge.base.errors import DsforgeError
 from dsforge.launch.types import Command, LaunchDescription, LaunchRequest
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
+from dsforge.records.way_on import Beginning
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 80
@@ -28,6 +29,13 @@ def checkpoint_dir(request: LaunchRequest, run_dir: RunDir) -> Path:
     if request.plan.checkpoint.dir is None:
         return run_dir.checkpoints
     return request.recipe_root / request.plan.checkpoint.dir
+
+
+def beginning(request: LaunchRequest, run_dir: RunDir) -> Beginning:
+    """Return how a run was started, as far as going on from it needs it."""
+    checkpoint = request.plan.checkpoint
+    folder = checkpoint_dir(request, run_dir)
+    return Beginning(request.command, folder, checkpoint.dir is not None, checkpoint.resume)
 
 
 def build_command(

@@ -85,4 +85,5 @@ def _manifest(request: LaunchRequest, run_dir: RunDir) -> RunManifest:
         revision=facts.revision(request.recipe_root),
         host=socket.gethostname(),
         secret_names=request.plan.launch.env_from,
+        checkpoint_dir=str(checkpoint_dir(request, run_dir)) if request.plan.checkpoint.dir else None,
     )

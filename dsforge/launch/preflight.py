@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from dsforge.base.errors import DsforgeError
+from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.launch import machine, op_cache
-from dsforge.launch.checkpoints import check_checkpoints
+from dsforge.launch.checkpoints import check_checkpoints, check_resume
+from dsforge.launch.program import check_program
 from dsforge.launch.types import LaunchRequest
 from dsforge.launch.world import check_gpus, check_here, planned_hosts
 from dsforge.train.sinks.registry import check_sinks
@@ -46,5 +48,10 @@ def look(request: LaunchRequest) -> Preflight:
     tried(lambda: machine.check_secrets(plan.launch.env_from, request.environ))
     tried(lambda: check_sinks(plan.sinks))
     bash, deepspeed = tried(machine.find_bash), tried(machine.find_deepspeed)
-    tried(lambda: check_checkpoints(request))
+    if plan.external is None:
+        tried(lambda: check_checkpoints(request))
+    else:
+        program = plan.external
+        tried(lambda: check_program(program, request.recipe_root))
+        tried(lambda: check_resume(request, flavour_of(program.flavour).checkpoint_marks))
     return Preflight(bash, deepspeed, op_cache.ops_dir(request.environ), tuple(refusals))

@@ -18,6 +18,7 @@ from dsforge.launch.cause import STOPPED, Cause
 from dsforge.launch.command import build_command, describe_launch
 from dsforge.launch.create import create_run, disk_error, vanished
 from dsforge.launch.preflight import Preflight, look
+from dsforge.launch.program import unknown_revision
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.types import LaunchDescription, LaunchRequest, OnEvent, ProgressEvent, RunOutcome
 from dsforge.records.run_dir import RunDir
@@ -41,6 +42,10 @@ def launch_run(request: LaunchRequest, on_event: OnEvent) -> RunOutcome:
     if found.refusals:
         raise found.refusals[0]
     _prepare_ops(request, found, on_event)
+    if request.plan.external is not None:
+        unknown = unknown_revision(request.plan.external, request.recipe_root)
+        if unknown is not None:
+            on_event(ProgressEvent(time.time(), "note", f"warning[DSF216]: {unknown}"))
     with StopSignals() as signals:
         run_dir = create_run(request)
         prctl.adopt_orphans()
@@ -93,7 +98,7 @@ def _prepare_ops(request: LaunchRequest, found: Preflight, on_event: OnEvent) ->
             )
     except OSError as error:
         raise disk_error(found.ops_dir, error) from error
-    ds_config = json.loads(request.bundle.files["ds_config.json"])
+    ds_config = json.loads(request.bundle.files.get("ds_config.json", "{}"))
     names = op_cache.needed_ops(request.plan.accelerator, ds_config)
     if names:
         assert found.deepspeed is not None, "refused before"

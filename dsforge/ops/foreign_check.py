@@ -17,6 +17,7 @@ from dsforge.base.resources import package_parent
 from dsforge.base.text import first_line
 from dsforge.catalog.engines.accelerate import accelerate_keys
 from dsforge.catalog.engines.deepspeed import DeepSpeedKeys, keys_from, known_keys
+from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.foreign.accelerate import check_accelerate
 from dsforge.foreign.deepspeed.check import check_deepspeed
 from dsforge.foreign.env_file import check_env_file
@@ -24,6 +25,8 @@ from dsforge.foreign.findings import first_of
 from dsforge.foreign.hostfile import check_hostfile
 from dsforge.foreign.json_text import JsonText, Placeholder, read_json
 from dsforge.foreign.text import Kind, read_foreign
+from dsforge.ops import foreign_scripts as scripts
+from dsforge.ops.foreign_neox import NeoxFiles
 
 _PROBE_SECONDS = 300.0
 _LAUNCHER_FILES = {Kind.HOSTFILE: check_hostfile, Kind.ENV: check_env_file}
@@ -57,6 +60,11 @@ def check_foreign(
         return Checked(
             f"launcher of deepspeed {known_keys().version}", tuple(first_of(check_env_file(text, file)))
         )
+    if kind is Kind.MEGATRON:
+        return Checked(scripts.engine_of(text, file), tuple(first_of(scripts.check(text, file, replicas))))
+    if kind is Kind.NEOX:
+        revision = flavour_of("gpt-neox").revisions[0]
+        return Checked(f"gpt-neox {revision}", tuple(first_of(NeoxFiles().check(text, file, replicas))))
     fills = kind is Kind.HF_TRAINER
     keys = known_keys() if environ is None else _installed(tuple(sorted(environ.items())))
     found = check_deepspeed(text, file, keys, replicas=replicas, trainer_fills_auto=fills)

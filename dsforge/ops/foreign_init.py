@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,11 @@ from dsforge.foreign.deepspeed.check import check_deepspeed
 from dsforge.foreign.findings import first_of
 from dsforge.foreign.imports import Carried, Import, Left
 from dsforge.foreign.text import Kind, read_foreign
+from dsforge.ops import foreign_scripts as scripts
+from dsforge.ops.foreign_neox import NeoxFiles
 from dsforge.ops.starter import whole_nodes
 from dsforge.plan.resolve import examine, make_plan, refusal
+from dsforge.plan.types import Plan
 from dsforge.recipe.document import Document, parse
 from dsforge.recipe.load import LoadedRecipe, apply_override, check
 from dsforge.recipe.model_file import names_config, read_model_config
@@ -40,6 +43,9 @@ class Wanted:
     gpu: str | None = None
     seq_len: int | None = None
     changes: tuple[str, ...] = ()
+    flavour: str | None = None
+    more: tuple[Path, ...] = ()
+    """Files that are read together with the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,8 @@ class Format:
 
     check: Callable[[str, str, int | None], list[Finding]]
     carry: Callable[[str, str, int | None, Mapping[str, Any]], Import]
+    compare: Callable[[str, str, int | None, Mapping[str, Any], Plan], Iterable[Left]] | None = None
+    """Yields what the plan of the recipe has otherwise than the file: those and the plan."""
 
 
 FORMATS: Mapping[Kind, Format] = {
@@ -73,9 +81,10 @@ FORMATS: Mapping[Kind, Format] = {
             text, file, accelerate_keys(), given=given, replicas=replicas
         ),
     ),
+    Kind.MEGATRON: Format(scripts.check, scripts.carry, scripts.compare),
 }
-_NO_HINDRANCE = frozenset({"DSF610", "DSF622"})
-"""Errors of a file that an import survives: keys that nothing reads, and a batch that is given beside it."""
+_NO_HINDRANCE = frozenset({"DSF610", "DSF622", "DSF695"})
+"""Errors of a file that an import survives: keys and options that nothing reads, a batch given beside it."""
 
 
 def import_recipe(path: Path, kind: Kind, wanted: Wanted) -> Imported:
@@ -84,7 +93,7 @@ def import_recipe(path: Path, kind: Kind, wanted: Wanted) -> Imported:
     DsforgeError: DSF690 lists what must be given beside the file; or the findings of the rules, when the
     recipe that says what the file says cannot run.
     """
-    text, file, form = read_foreign(path), str(path), FORMATS[kind]
+    text, file, form = read_foreign(path), str(path), _form(kind, wanted.more)
     options = _options(wanted)
     given = dict(leaves(_tree(Import(), options, wanted.changes).data))
     # The batch may follow from the number of replicas, which the file itself may name.
@@ -93,7 +102,21 @@ def import_recipe(path: Path, kind: Kind, wanted: Wanted) -> Imported:
     _refuse_broken(form.check(text, file, None if {"batch.global", "batch.micro"} & set(given) else replicas))
     found = form.carry(text, file, replicas, given)
     _ask(found, _tree(found, options, wanted.changes), path)
-    return _plannable(found, options, wanted, path)
+    compare = form.compare
+    return _plannable(
+        found,
+        options,
+        wanted,
+        path,
+        lambda plan: compare(text, file, replicas, given, plan) if compare is not None else (),
+    )
+
+
+def _form(kind: Kind, more: tuple[Path, ...]) -> Format:
+    if kind is not Kind.NEOX:
+        return FORMATS[kind]
+    files = NeoxFiles(more)
+    return Format(files.check, files.carry, files.compare)
 
 
 def _refuse_broken(findings: Sequence[Finding]) -> None:
@@ -115,6 +138,8 @@ def _options(wanted: Wanted) -> dict[str, Any]:
         values["cluster.gpu"] = wanted.gpu
     if wanted.seq_len is not None:
         values["batch.seq_len"] = wanted.seq_len
+    if wanted.flavour is not None:
+        values["external.flavour"] = wanted.flavour
     return values
 
 
@@ -188,7 +213,13 @@ def _lack(message: str, key: str, place: Place | None, hint: str) -> Finding:
     return Finding("DSF690", Severity.ERROR, message, key, place, hint)
 
 
-def _plannable(found: Import, options: dict[str, Any], wanted: Wanted, path: Path) -> Imported:
+def _plannable(
+    found: Import,
+    options: dict[str, Any],
+    wanted: Wanted,
+    path: Path,
+    otherwise: Callable[[Plan], Iterable[Left]],
+) -> Imported:
     """Return the recipe's text; what only watches a run is left behind where the trainer cannot honour it."""
     loaded = _loaded(_tree(found, options, wanted.changes), path)
     for finding in examine(loaded):
@@ -203,7 +234,7 @@ def _plannable(found: Import, options: dict[str, Any], wanted: Wanted, path: Pat
     errors = [one for one in examine(loaded) if one.severity is Severity.ERROR]
     if errors:
         raise _refused(errors, found)
-    make_plan(loaded)
+    found.left += otherwise(make_plan(loaded))
     text = _text(document.data, found, wanted, path)
     assert parse(text, str(path)).data == document.data
     return Imported(text, tuple(found.left))

@@ -52,6 +52,12 @@ class Shrunk:
     data: dict[str, Any]
     changes: tuple[Change, ...]
 
+    @property
+    def ranks(self) -> int:
+        """Number of ranks, all on one machine."""
+        ranks: int = self.data["cluster"]["gpus_per_node"]
+        return ranks
+
 
 def shrink(
     recipe: Recipe,
@@ -131,7 +137,7 @@ def shrink(
             "pp": pp,
             "dp": dp,
             "zero": layout.zero,
-            "partition": recipe.parallel.partition if shape["layers"] % pp == 0 else "parameters",
+            "partition": layout.partition if shape["layers"] % pp == 0 else "parameters",
         },
         "batch": {"global": size, "micro": micro, "seq_len": seq_len},
         "train": {
@@ -148,6 +154,7 @@ def shrink(
             "restarts": 0,
         },
         "trainer": recipe.trainer,
+        **({"external": recipe.external.model_dump(mode="json")} if recipe.external else {}),
     }
     return Shrunk(data, tuple(changes))
 

@@ -11,16 +11,18 @@ from typing import Any
 
 from dsforge.base.canonical import dumps
 from dsforge.base.errors import DsforgeError
+from dsforge.base.exits import ExitCode
+from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.launch.types import OnEvent, RunOutcome
 from dsforge.ops.shrink import Change, Shrunk, shrink
 from dsforge.ops.start import StartOptions, start
 from dsforge.plan.resolve import make_plan
-from dsforge.plan.types import Plan
+from dsforge.plan.types import Plan, Program
 from dsforge.recipe.document import Document
 from dsforge.recipe.load import LoadedRecipe, check
 from dsforge.records.checkpoint import step_folder_name, whole_checkpoints
 from dsforge.records.run_dir import RunDir
-from dsforge.runs.details import read_reports
+from dsforge.runs.reading import read_reports
 
 MARGIN = 0.3
 """The mean loss of the last five steps must lie this far below that of the first five (nats a token)."""
@@ -84,18 +86,19 @@ def smoke(
     loaded: LoadedRecipe,
     options: StartOptions,
     on_event: OnEvent,
-    on_shrunk: Callable[[Sequence[Change]], None],
+    on_shrunk: Callable[[Shrunk], None],
     *,
     max_ranks: int,
     steps: int,
 ) -> SmokeResult:
     """Shrink, train, reload, judge; DsforgeError when the recipe itself is refused.
 
-    `on_shrunk` is told what was shrunk before anything starts.
+    `on_shrunk` is told what was shrunk, and to how many ranks, before anything starts.
     """
     original = make_plan(loaded)
+    refuse_script(original, "smoke")
     small = shrink(loaded.recipe, original, max_ranks, steps=steps)
-    on_shrunk(small.changes)
+    on_shrunk(small)
     half_way = steps - _WINDOW
     first = with_changes(shrunk_recipe(loaded, small), "checkpoint", every_steps=half_way, keep=0)
     plan, outcome = start(first, options, on_event)
@@ -104,7 +107,10 @@ def smoke(
         checks += [_world(plan, outcome), *_learning(outcome, steps)]
         if plan.train.eval_every:
             checks.append(_validation(plan, outcome))
-        checks.append(_reloads(first, outcome, half_way, options, on_event))
+        if plan.external is None:
+            checks.append(_reloads(first, outcome, half_way, options, on_event))
+        else:
+            checks.append(_saves(plan.external, outcome))
     failed = [one for one in checks if not one.passed]
     passed = not failed
     layout = plan.layout
@@ -151,6 +157,24 @@ def _validation(plan: Plan, outcome: RunOutcome) -> Check:
     passed = sorted(losses) == due and all(map(math.isfinite, losses.values()))
     seen = ", ".join(f"{loss:.4f} after step {step}" for step, loss in losses.items()) or "none"
     return Check(f"validation after every {every} steps is finite", passed, seen)
+
+
+def _saves(program: Program, outcome: RunOutcome) -> Check:
+    """Look for what an external program writes beside its checkpoints; only it can read them."""
+    root, marks = outcome.run_dir / "checkpoints", flavour_of(program.flavour).checkpoint_marks
+    written = [mark for mark in marks if (root / mark).is_file()]
+    return Check("a checkpoint is written", bool(written), f"{root} has {' and '.join(written) or 'none'}")
+
+
+def refuse_script(plan: Plan, what: str) -> None:
+    """Raise DsforgeError DSF072 for a program of which only its author knows what a smaller one is."""
+    if plan.external is not None and flavour_of(plan.external.flavour).takes == "anything":
+        raise DsforgeError(
+            "DSF072",
+            f"{what} cannot shrink a script: its size is in its own code",
+            hint="launch it on a CPU: `dsforge launch RECIPE cluster.gpu=cpu`",
+            exit_code=ExitCode.FINDINGS,
+        )
 
 
 def _reloads(

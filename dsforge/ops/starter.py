@@ -1,4 +1,4 @@
-"""A starter recipe whose layout fits: the smallest TP x PP that holds the model states."""
+"""A starter recipe whose layout fits: the smallest TP x PP that holds model states and fp32 sums."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from dsforge.recipe.load import LoadedRecipe, check
 from dsforge.recipe.schema import editor_header
 
 _TIGHT = 0.8
-"""The largest share of a GPU for model states, taken where no layout leaves as much room as the planner
-likes; the rest is left to activations, which recomputation keeps small."""
+"""The largest share of a GPU for model states and fp32 sums of gradients, taken where no layout leaves as
+much room as the planner likes; the rest is left to activations, which recomputation keeps small."""
+_ROOMY = 0.5
+"""The largest share that leaves room for activations as they are; above it, layers are recomputed."""
 _GATHERS_WEIGHTS = 3
 _MAX_PP = 64
 _SEQ_LEN = 4096
@@ -50,15 +52,16 @@ def starter_recipe(
             "train": {"precision": "fp32" if hardware.accelerator == "cpu" else "bf16"},
         }
         share = _share_of_memory(data, hardware.memory_bytes)
-        if share <= ROOM_FOR_STATES:
-            return _text(data, schema)
+        if share is None or share <= ROOM_FOR_STATES:
+            return _text(data, share, schema)
         if share <= _TIGHT and tight is None:
-            tight = data
+            tight = data, share
     if tight is not None:
-        return _text(tight, schema)
+        return _text(*tight, schema)
     raise DsforgeError(
         "DSF065",
-        f"no TP x PP of {gpus} x {hardware.name} holds the states of {preset.name} in {_TIGHT:.0%} of a GPU",
+        f"no TP x PP of {gpus} x {hardware.name} holds the states and fp32 sums of {preset.name} in "
+        f"{_TIGHT:.0%} of a GPU",
         hint="more GPUs or a smaller model",
         exit_code=ExitCode.FINDINGS,
     )
@@ -87,8 +90,11 @@ def _layouts(gpus: int, per_node: int) -> Iterator[tuple[int, int]]:
     yield from sorted(degrees, key=lambda pair: (pair[0] * pair[1], pair[1]))
 
 
-def _share_of_memory(data: dict[str, Any], memory_bytes: int | None) -> float:
-    """Return the share of a GPU that the fullest rank's states take; infinite for a layout to pass over."""
+def _share_of_memory(data: dict[str, Any], memory_bytes: int | None) -> float | None:
+    """Return the share of a GPU that states and fp32 sums of the fullest rank take.
+
+    Infinite for a layout to pass over, None where the memory is not catalogued.
+    """
     document = Document(data=data)
     loaded = LoadedRecipe(check(document), Path("recipe.yaml"), "", document)
     errors = [found for found in examine(loaded) if found.severity is Severity.ERROR]
@@ -100,14 +106,27 @@ def _share_of_memory(data: dict[str, Any], memory_bytes: int | None) -> float:
     layout = make_plan(loaded).layout
     if layout.zero == _GATHERS_WEIGHTS:
         return inf  # every pass gathers every weight; splitting the model further is the faster start
-    worst = max(sum(stage.state_bytes_per_rank.values()) for stage in layout.stages)
-    return worst / memory_bytes if memory_bytes else 0.0
+    return layout.fullest_rank_bytes / memory_bytes if memory_bytes else None
 
 
-def _text(data: dict[str, Any], schema: str) -> str:
+def _recompute(share: float | None) -> tuple[str, str]:
+    """Return the value of `train.recompute` and why."""
+    if share is None:
+        return (
+            "none",
+            "this machine's memory is not catalogued; full holds fewer activations, and takes longer",
+        )
+    taken = f"model states and fp32 sums take {share:.0%} of a GPU"
+    if share <= _ROOMY:
+        return "none", f"{taken}; full if activations do not fit the rest"
+    return "full", f"{taken}: the rest holds few activations"
+
+
+def _text(data: dict[str, Any], share: float | None, schema: str) -> str:
     def flow(section: dict[str, Any]) -> str:
         return "{" + ", ".join(f"{key}: {value}" for key, value in section.items()) + "}"
 
+    recompute, why = _recompute(share)
     reach = ""
     if data["cluster"]["nodes"] > 1:
         reach = "# launch: {launcher: slurm}    # or cluster.hostfile: the hosts, reached over pdsh and ssh\n"
@@ -119,7 +138,8 @@ model: {data["model"]}
 cluster: {flow(data["cluster"])}
 parallel: {flow(data["parallel"])}    # dp and zero: left to the planner
 batch: {flow(data["batch"])}    # global = micro x accumulation steps x DP, exactly
-train: {{steps: 1000, precision: {data["train"]["precision"]}, recompute: none}}
+# recompute {recompute}: {why}
+train: {{steps: 1000, precision: {data["train"]["precision"]}, recompute: {recompute}}}
 optimizer: {{lr: 3.0e-4, lr_schedule: cosine, warmup_steps: 100, grad_clip: 1.0}}
 # data: {{train: data/corpus}}    # made by `dsforge data prep`; without it: the built-in corpus
 checkpoint: {{dir: checkpoints/{data["model"]}, every_steps: 200, keep: 3, resume: auto}}

@@ -13,6 +13,7 @@ from typing import Any
 
 from dsforge.base.canonical import dumps
 from dsforge.base.errors import DsforgeError
+from dsforge.base.exits import ExitCode
 from dsforge.launch.types import OnEvent, RunOutcome
 from dsforge.ops.shrink import Change, shrink
 from dsforge.ops.smoke import shrunk_recipe, with_changes
@@ -108,6 +109,13 @@ def verify(
     DsforgeError when the recipe is refused, or when no setting was found that proves something.
     """
     original = make_plan(loaded, options.allow)
+    if original.external is not None:
+        raise DsforgeError(
+            "DSF072",
+            "verify compares runs from the same weights and samples, and an external program draws its own",
+            hint="`dsforge smoke RECIPE` trains it for a few steps",
+            exit_code=ExitCode.FINDINGS,
+        )
     small = shrink(loaded.recipe, original, max_ranks, steps=steps, learn_fast=True)
     with tempfile.TemporaryDirectory(prefix="dsforge-verify-") as name:
         work = Path(name)

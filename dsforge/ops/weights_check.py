@@ -16,6 +16,7 @@ from dsforge.layout.hf_tensors import tensors_of
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
 from dsforge.recipe.model_file import read_model_config
+from dsforge.recipe.vocabulary import removal
 from dsforge.records.weights import Held, Unfit, Unreadable, find_tensors, matched
 
 
@@ -37,7 +38,8 @@ def check_weights(plan: Plan, loaded: LoadedRecipe, root: Path) -> None:
             "DSF049",
             f"the weights to start from cannot be read: {error}",
             place,
-            "put a Hugging Face model's config.json and *.safetensors there, or remove checkpoint.init",
+            "put a Hugging Face model's config.json and *.safetensors there, or "
+            + removal("checkpoint.init"),
             exit_code=ExitCode.ENVIRONMENT,
         ) from error
     except Unfit as error:

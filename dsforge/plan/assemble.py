@@ -12,12 +12,14 @@ from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.hf.training import training_config
 from dsforge.catalog.tables import Hardware
 from dsforge.cost.states import gradient_sum_bytes, nominal, state_bytes
+from dsforge.external.values import INIT_STD
 from dsforge.layout.hf_config import config_of
 from dsforge.layout.shape import Shape
 from dsforge.layout.stages import stage_components
 from dsforge.plan.auto import Resolved
 from dsforge.plan.environment import derive_environment
 from dsforge.plan.launcher import choose_launcher
+from dsforge.plan.program import asks_for, program, program_of, values_of
 from dsforge.plan.types import (
     Batch,
     Checkpoint,
@@ -30,6 +32,7 @@ from dsforge.plan.types import (
     Optimizer,
     Parameters,
     Plan,
+    Program,
     Slurm,
     Stage,
     Train,
@@ -39,8 +42,6 @@ from dsforge.recipe.sections import SlurmSection
 
 BUILTIN_VOCAB_LIMIT = 4096
 """Largest tokenizer trained on the built-in corpus: a few megabytes of text fill no more."""
-_INIT_STD = 0.02
-"""Standard deviation of initial weights (Radford et al. 2019; Megatron's --init-method-std default)."""
 
 
 def assemble(
@@ -58,10 +59,11 @@ def assemble(
     hf_config = None
     if capabilities(recipe.trainer).hugging_face:
         given = model_config or config_of(shape)
-        hf_config = training_config(given, str(recipe.model))
+        hf_config = training_config(given, shape.name)
         off = (key for key, value in hf_config.items() if value == 0.0 and given.get(key, value) != value)
         for key in sorted(off):
             resolved.decide(f"model.{key}", hf_config[key], "the trainer applies no dropout")
+    external = _external(recipe, shape, hardware, resolved)
     return Plan(
         dsforge_version=__version__,
         name=recipe.name,
@@ -87,15 +89,23 @@ def assemble(
             }
         ),
         optimizer=Optimizer(**recipe.optimizer.model_dump()),
-        data=_data(recipe, shape),
+        data=_data(recipe, shape, external),
         checkpoint=Checkpoint(**recipe.checkpoint.model_dump()),
         launch=_launch(recipe, hardware, resolved),
+        external=external,
         sinks=tuple(name for name, wanted in recipe.monitor if wanted),
         hostfile=recipe.cluster.hostfile,
         nominal=_nominal(recipe, shape),
         decisions=tuple(resolved.decisions),
         findings=tuple(finding.as_dict() for finding in findings),
     )
+
+
+def _external(recipe: Recipe, shape: Shape, hardware: Hardware, resolved: Resolved) -> Program | None:
+    section = program_of(recipe)
+    if section is None:
+        return None
+    return program(section, values_of(recipe, shape, hardware, resolved))
 
 
 def _model(shape: Shape, padded_vocab: int, hf_config: dict[str, Any] | None) -> Model:
@@ -121,7 +131,7 @@ def _model(shape: Shape, padded_vocab: int, hf_config: dict[str, Any] | None) ->
         linear_bias=traits.qkv_bias and traits.output_bias and traits.mlp_bias,
         qkv_bias=traits.qkv_bias,
         qk_norm=traits.qk_norm,
-        init_std=(hf_config or {}).get("initializer_range", _INIT_STD),
+        init_std=(hf_config or {}).get("initializer_range", INIT_STD),
         hf_config=hf_config,
     )
 
@@ -163,12 +173,13 @@ def _layout(recipe: Recipe, shape: Shape, resolved: Resolved) -> Layout:
     )
 
 
-def _data(recipe: Recipe, shape: Shape) -> Data:
+def _data(recipe: Recipe, shape: Shape, external: Program | None) -> Data:
     if recipe.data is None:
+        asked = external is None or asks_for(external, "corpus")
         return Data(
             train=(),
             valid=(),
-            builtin_vocab=min(shape.vocab, BUILTIN_VOCAB_LIMIT),
+            builtin_vocab=min(shape.vocab, BUILTIN_VOCAB_LIMIT) if asked else None,
             tokenizer=None,
             workers=2,
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.tables import Hardware
-from dsforge.cost.states import state_bytes
+from dsforge.cost.states import Total, total
 from dsforge.layout.batch import BatchTriple, solve
 from dsforge.layout.shape import Shape, padded_vocab
 from dsforge.layout.stages import StageLayers, assign, rank_parameters
@@ -17,8 +17,8 @@ DEFAULT_STEPS = 100
 DEFAULT_EVAL_SAMPLES = 256
 """Samples of a validation: its mean is then some sixteen times as steady as the loss of one sample."""
 ROOM_FOR_STATES = 0.6
-"""Share of a GPU that model states may take before `zero: auto` goes one stage higher; the rest is
-left to activations, buffers and fragmentation."""
+"""Share of a GPU that model states and fp32 sums of gradients may take before `zero: auto` goes one stage
+higher; the rest is left to activations, buffers and fragmentation."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,8 @@ class Resolved:
     stages: tuple[StageLayers, ...] = ()
     parameters_of_stage: tuple[int, ...] = ()
     """Parameters a rank of each stage holds, vocabulary padded."""
-    worst_state_bytes: int | None = None
+    fullest: Total | None = None
+    """What the fullest rank holds."""
     decisions: list[Decision] = field(default_factory=list)
 
     def decide(self, key: str, value: object, why: str) -> None:
@@ -54,7 +55,7 @@ def resolve_autos(recipe: Recipe, shape: Shape, hardware: Hardware) -> Resolved:
     _steps(recipe, out)
     _validation(recipe, out)
     if out.zero is not None:
-        out.worst_state_bytes = _worst(recipe, out, out.zero)
+        out.fullest = _fullest(recipe, out, out.zero)
     return out
 
 
@@ -81,11 +82,10 @@ def _stages(recipe: Recipe, shape: Shape, out: Resolved) -> None:
     out.parameters_of_stage = tuple(rank_parameters(shape, stage, vocab, tp) for stage in out.stages)
 
 
-def _worst(recipe: Recipe, out: Resolved, zero: int) -> int | None:
+def _fullest(recipe: Recipe, out: Resolved, zero: int) -> Total | None:
     if not out.parameters_of_stage or out.dp is None:
         return None
-    most = max(out.parameters_of_stage)
-    return sum(state_bytes(most, recipe.train.precision, zero, out.dp).values())
+    return total(max(out.parameters_of_stage), recipe.train.precision, zero, out.dp)
 
 
 def _zero(recipe: Recipe, hardware: Hardware, out: Resolved) -> None:
@@ -110,17 +110,17 @@ def _zero(recipe: Recipe, hardware: Hardware, out: Resolved) -> None:
         out.decide("parallel.zero", 1, "one replica; in 16 bits DeepSpeed's ZeRO-0 trains wrongly (DSF122)")
         return
     room = hardware.memory_bytes
-    for stage in (1, 2, 3):
-        need = _worst(recipe, out, stage)
-        if room is None or (need is not None and need <= ROOM_FOR_STATES * room):
-            break
-    out.zero = stage
-    limit = (
-        "the machine's memory is not catalogued"
-        if room is None
-        else f"the lowest stage under {ROOM_FOR_STATES:.0%} of the GPU"
-    )
-    out.decide("parallel.zero", stage, limit)
+    if room is None:
+        out.zero, why = 1, "the machine's memory is not catalogued"
+    else:
+        limit = f"{ROOM_FOR_STATES:.0%} of the GPU"
+        out.zero, why = 3, f"the highest: with any, model states and fp32 sums take more than {limit}"
+        for stage in (1, 2, 3):
+            need = _fullest(recipe, out, stage)
+            if need is not None and need.bytes <= ROOM_FOR_STATES * room:
+                out.zero, why = stage, f"the lowest with model states and fp32 sums within {limit}"
+                break
+    out.decide("parallel.zero", out.zero, why)
 
 
 def _batch(recipe: Recipe, out: Resolved) -> None:

@@ -13,6 +13,7 @@ from dsforge.layout.hf_config import config_of
 from dsforge.layout.shape import Shape, resolve_shape
 from dsforge.plan.assemble import assemble
 from dsforge.plan.auto import Resolved, resolve_autos
+from dsforge.plan.program import engine_of, values_of, with_defaults
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
 from dsforge.rules.facts import Facts
@@ -21,10 +22,12 @@ from dsforge.rules.registry import apply, rules
 
 def examine(loaded: LoadedRecipe, allow: frozenset[str] = frozenset()) -> list[Finding]:
     """Return every finding of a loaded recipe, each with its place."""
+    recipe, _ = with_defaults(loaded.recipe)
+    loaded = replace(loaded, recipe=recipe)
     shape, hardware, problems = _look_up(loaded)
     if shape is None or hardware is None:
         return problems
-    return _findings(loaded, shape, hardware, resolve_autos(loaded.recipe, shape, hardware), allow)
+    return _findings(loaded, shape, hardware, resolve_autos(recipe, shape, hardware), allow)
 
 
 def make_plan(loaded: LoadedRecipe, allow: frozenset[str] = frozenset(), *, refuse: bool = True) -> Plan:
@@ -33,11 +36,13 @@ def make_plan(loaded: LoadedRecipe, allow: frozenset[str] = frozenset(), *, refu
     Codes in `allow` weigh as warnings: for experiments that show what a rule protects from. With
     `refuse` off, findings that leave the numbers of the plan standing are only noted in it.
     """
-    recipe = loaded.recipe
+    recipe, decisions = with_defaults(loaded.recipe)
+    loaded = replace(loaded, recipe=recipe)
     shape, hardware, problems = _look_up(loaded)
     if shape is None or hardware is None:
         raise refusal(problems)
     resolved = resolve_autos(recipe, shape, hardware)
+    resolved.decisions += decisions
     findings = _findings(loaded, shape, hardware, resolved, allow)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     blocking = errors if refuse else [e for e in errors if not rules()[e.code].plannable]
@@ -66,7 +71,8 @@ def _look_up(loaded: LoadedRecipe) -> tuple[Shape | None, Hardware | None, list[
     try:
         found = resolve_shape(recipe.model, recipe.batch.seq_len, loaded.model_config)
         if capabilities(recipe.trainer).hugging_face:
-            training_config(loaded.model_config or config_of(found), str(recipe.model))
+            name = found.name if loaded.model_config is None else str(recipe.model)
+            training_config(loaded.model_config or config_of(found), name)
         shape = found
     except DsforgeError as error:
         problems.append(_as_finding(error, "model", loaded.place("model")))
@@ -93,13 +99,15 @@ def _findings(
         recipe=recipe,
         shape=shape,
         hardware=hardware,
-        capabilities=capabilities(recipe.trainer),
+        capabilities=capabilities(engine_of(recipe)),
+        values=values_of(recipe, shape, hardware, resolved),
         dp=resolved.dp,
         zero=resolved.zero,
         micro=resolved.micro,
         accumulation_steps=resolved.batch.accumulation_steps if resolved.batch else None,
         steps=resolved.steps,
-        worst_state_bytes=resolved.worst_state_bytes,
+        total_bytes=resolved.fullest.bytes if resolved.fullest else None,
+        fp32_sum_bytes=resolved.fullest.fp32_sums if resolved.fullest else None,
         most_layers=max((stage.count for stage in resolved.stages), default=None),
     )
     found = [replace(finding, place=loaded.place(finding.key)) for finding in apply(facts, allow)]

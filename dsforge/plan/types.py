@@ -62,6 +62,11 @@ class Stage(Frozen):
     state_bytes_per_rank: dict[str, int]
     fp32_gradient_sum_bytes_per_rank: int
 
+    @property
+    def total_bytes_per_rank(self) -> int:
+        """Model states and fp32 sums of gradients; activations and buffers come on top."""
+        return sum(self.state_bytes_per_rank.values()) + self.fp32_gradient_sum_bytes_per_rank
+
 
 class Layout(Frozen):
     """Degrees and placement. Rank = (stage x DP + replica) x TP + shard: TP innermost."""
@@ -77,6 +82,11 @@ class Layout(Frozen):
     partition: str
     engine: Literal["pipeline", "module"]
     stages: tuple[Stage, ...]
+
+    @property
+    def fullest_rank_bytes(self) -> int:
+        """The largest total of a rank."""
+        return max(stage.total_bytes_per_rank for stage in self.stages)
 
 
 class Batch(Frozen):
@@ -98,7 +108,7 @@ class Train(Frozen):
     steps: int
     eval_every: int
     eval_samples: int
-    precision: Literal["fp32", "bf16"]
+    precision: Literal["fp32", "bf16", "fp16"]
     recompute: Literal["none", "selective", "full"]
     recompute_every: int = 1
     dropout: float = 0.0
@@ -180,6 +190,27 @@ class Launch(Frozen):
     stop_timeout_seconds: float
 
 
+class Word(Frozen):
+    """One argument of a program; with `base` a path from a place of the run (records/program.py)."""
+
+    text: str
+    base: str | None = None
+
+
+class Program(Frozen):
+    """The external program that every rank runs: a file in a folder, its arguments or its configuration.
+
+    `configuration_bases` names, by dotted key, what the paths in the configuration start from.
+    """
+
+    flavour: str
+    path: str
+    entry: str
+    arguments: tuple[Word, ...]
+    configuration: dict[str, Any] | None = None
+    configuration_bases: dict[str, str] = {}
+
+
 class Decision(Frozen):
     """Where a value that the user left open came from."""
 
@@ -230,6 +261,7 @@ class Plan(Frozen):
     data: Data
     checkpoint: Checkpoint
     launch: Launch
+    external: Program | None = None
     sinks: tuple[str, ...]
     """Keys of the recipe's `monitor` that are on: where metrics go besides `metrics.jsonl`."""
     hostfile: str | None

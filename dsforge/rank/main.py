@@ -1,4 +1,7 @@
-"""`python -m dsforge.rank.main TRAINER_MODULE [ARGUMENTS]`: one a rank, the parent of its trainer."""
+"""`python -m dsforge.rank.main TRAINER_MODULE [ARGUMENTS]`: one a rank, the parent of its trainer.
+
+With `--program` the trainer is the external program that program.json beside the plan names.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,20 @@ from dsforge.base.exits import ExitCode, code_of_signal
 from dsforge.base.files import append_line
 from dsforge.base.processes import identify, signal_name
 from dsforge.rank.identity import identity
+from dsforge.rank.metrics import LogReader
 from dsforge.rank.output import OutputPump
+from dsforge.rank.program import command, variables
 from dsforge.rank.secrets import take_secrets
 from dsforge.rank.stops import Stop, StopWatch
 from dsforge.rank.trainer import Trainer
 from dsforge.rank.world import RankWorld, difference_from_plan, read_world, stop_timeout_seconds
 from dsforge.records import environment
+from dsforge.records.program import FILE_NAME, read_program
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import ExitRecord, Heartbeat, WorldReport
 
 HEARTBEAT_SECONDS = 5.0
+PROGRAM = "--program"
 _TICK_SECONDS = 0.2
 _LATE_STOP_SECONDS = 0.5
 _LAST_OUTPUT_SECONDS = 2.0
@@ -35,7 +42,8 @@ _ANSWERS = (0, ExitCode.TERMINATED, -signal.SIGTERM, -signal.SIGINT)
 def main(arguments: list[str]) -> int:
     """Run one trainer under watch and return the rank's exit code."""
     if not arguments:
-        return _refuse("usage: python -m dsforge.rank.main TRAINER_MODULE [ARGUMENTS]", ExitCode.USAGE)
+        usage = "usage: python -m dsforge.rank.main TRAINER_MODULE [ARGUMENTS], or --program"
+        return _refuse(usage, ExitCode.USAGE)
     lease_path = os.environ.get(environment.LEASE)
     stops = StopWatch(Path(lease_path) if lease_path else None)
     try:
@@ -83,13 +91,26 @@ class _Rank:
             code = int(ExitCode.BEFORE_FIRST_STEP)
             self._record_exit(code, "world_mismatch", message=different)
             return _refuse(different, code)
-        trainer = Trainer([sys.executable, "-u", "-m", *arguments], self._trainer_environment())
+        environ = self._trainer_environment()
+        argv, reader = [sys.executable, "-u", "-m", *arguments], None
+        if arguments == [PROGRAM]:
+            try:
+                program = read_program(plan.with_name(FILE_NAME))
+                argv, added = command(program, environ), variables(program, environ)
+            except (OSError, ValueError) as error:
+                return self._refused(f"the program cannot be started: {error}")
+            environ |= added
+            reader = LogReader(program, self._attempt, self._world.rank)
+        trainer = Trainer(argv, environ)
         pump = OutputPump(
             trainer.output,
             self._attempt.log(self._world.node),
             self._world.rank,
             echo=environment.LEASE not in os.environ,
+            reader=reader.take if reader else None,
         )
+        if reader:
+            reader.start()
         pump.start()
         try:
             self._report(trainer)
@@ -99,6 +120,11 @@ class _Rank:
             raise
         pump.join(_LAST_OUTPUT_SECONDS)
         return self._finish(trainer, pump, stop)
+
+    def _refused(self, message: str) -> int:
+        code = int(ExitCode.ENVIRONMENT)
+        self._record_exit(code, "exception", message=message)
+        return _refuse(message, code)
 
     def _trainer_environment(self) -> dict[str, str]:
         environ = dict(os.environ)

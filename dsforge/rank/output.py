@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dsforge.base.files import append_line
@@ -23,13 +24,22 @@ _TRACEBACK = "Traceback (most recent call last)"
 class OutputPump:
     """Reads a pipe until all writers closed it. A full disk loses lines, it never stops the trainer."""
 
-    def __init__(self, pipe: int, log: Path, rank: int, *, echo: bool) -> None:
+    def __init__(
+        self,
+        pipe: int,
+        log: Path,
+        rank: int,
+        *,
+        echo: bool,
+        reader: Callable[[Sequence[str]], None] | None = None,
+    ) -> None:
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self.traceback_time: float | None = None
         self._pipe = pipe
         self._log = log
         self._mark = f"[rank {rank}] "
         self._echo = echo
+        self._reader = reader
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
 
     def start(self) -> None:
@@ -59,6 +69,8 @@ class OutputPump:
             return
         if any(_TRACEBACK in line for line in lines):
             self.traceback_time = time.time()
+        if self._reader is not None:
+            self._reader(lines)
         self.tail.extend(without_escapes(line)[:_LONGEST_TAIL_LINE] for line in lines)
         text = "".join(f"{self._mark}{line}\n" for line in lines)
         with contextlib.suppress(OSError):

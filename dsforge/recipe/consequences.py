@@ -119,6 +119,9 @@ CONSEQUENCES: dict[str, Consequence] = {
     ),
     **dict.fromkeys(("monitor.tensorboard", "monitor.wandb", "monitor.prometheus"), _N),
     "trainer": _C,  # another program, which may draw other weights and read data in another order
+    **dict.fromkeys(
+        ("external", "external.flavour", "external.path", "external.entry", "external.arguments"), _C
+    ),
     "profiles": _N,  # a chosen profile shows in the values that it sets
 }
 """One row for every key that holds a value; a test holds it equal to the schema."""

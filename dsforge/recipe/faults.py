@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from dsforge.recipe.document import KeyPath
+from dsforge.recipe.fields import fields
 from dsforge.recipe.vocabulary import nearest
 
 
@@ -35,6 +37,9 @@ _LIMITS = {
 }
 
 
+_ITEM = re.compile(r"(\.[0-9]+)+$")
+
+
 def _wrong_value(fault: Mapping[str, Any], dotted: str) -> tuple[str, str]:
     kind = fault["type"]
     context = fault.get("ctx", {})
@@ -48,9 +53,17 @@ def _wrong_value(fault: Mapping[str, Any], dotted: str) -> tuple[str, str]:
         words, bound = _LIMITS[kind]
         return is_what, f"it must be {words} {context.get(bound)}"
     if kind == "value_error":
-        return f"`{dotted}`: {context.get('error', fault['msg'])}", f"correct the value of `{dotted}`"
+        return f"`{dotted}`: {context.get('error', fault['msg'])}", _what_it_takes(dotted)
     reason = str(fault["msg"]).removeprefix("Input ").rstrip(".")
     return is_what, f"it {reason}" if reason.startswith("should") else reason
+
+
+def _what_it_takes(dotted: str) -> str:
+    """Return the form of a key's values with an example, as the reference of keys says it."""
+    known = fields().get(_ITEM.sub("", dotted))
+    if known is None or known.kind == "text":
+        return f"correct the value of `{dotted}`"
+    return f"it takes {known.kind}"
 
 
 def _show(value: Any) -> str:

@@ -62,6 +62,8 @@ def put(document: Document, path: KeyPath, value: Any, place: Place, origin: Ori
     """Set one value; DsforgeError DSF021 when a key on the way to it holds no section."""
     tree = document.data
     for depth, key in enumerate(path[:-1]):
+        if key not in tree:
+            document.places[path[: depth + 1]] = place  # or a misspelt section would stand nowhere
         inner = tree.setdefault(str(key), {})
         if not isinstance(inner, dict):
             at = ".".join(str(p) for p in path[: depth + 1])
@@ -74,8 +76,22 @@ def put(document: Document, path: KeyPath, value: Any, place: Place, origin: Ori
             )
         tree = inner
     tree[str(path[-1])] = value
+    _forget(document, path)
+    document.places[path] = place
+    document.origins[path] = origin
+
+
+def take_out(document: Document, path: KeyPath) -> None:
+    """Remove one key, so that its default holds; nothing when it is not there."""
+    tree: Any = document.data
+    for key in path[:-1]:
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    if isinstance(tree, dict):
+        tree.pop(path[-1], None)
+        _forget(document, path)
+
+
+def _forget(document: Document, path: KeyPath) -> None:
     for known in (document.places, document.origins):
         for stale in [p for p in known if p[: len(path)] == path]:
             del known[stale]
-    document.places[path] = place
-    document.origins[path] = origin

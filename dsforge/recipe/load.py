@@ -15,11 +15,12 @@ from dsforge.recipe.document import Document, KeyPath, parse_value, read_text
 from dsforge.recipe.environment import apply_environment
 from dsforge.recipe.extends import read_chain
 from dsforge.recipe.faults import explain
-from dsforge.recipe.layers import lay_over, mark, merge, part, put
+from dsforge.recipe.layers import lay_over, mark, merge, part, put, take_out
 from dsforge.recipe.model import Recipe
 from dsforge.recipe.model_file import names_config, read_model_config
 from dsforge.recipe.origins import Layer, Origin
 from dsforge.recipe.variables import interpolate, is_env_value
+from dsforge.recipe.vocabulary import is_key
 
 __all__ = ["LoadedRecipe", "apply_override", "check", "load_recipe", "merge"]
 
@@ -55,20 +56,18 @@ def load_recipe(
     path: Path,
     overrides: Sequence[str] = (),
     profile: str | None = None,
+    arguments: Sequence[str] = (),
     *,
     environ: Mapping[str, str] | None = None,
     text: str | None = None,
 ) -> LoadedRecipe:
     """Read, merge and check a recipe; DsforgeError with every fault and its place.
 
-    Without `environ` nothing ambient enters: references take their defaults. `text` stands in for the
-    file's, to judge an edit before it is written.
+    `arguments` join those of the recipe's external program. Without `environ` nothing ambient enters:
+    references take their defaults. `text` stands in for the file's, to judge an edit before it is written.
     """
     text = read_text(path) if text is None else text
     written = read_chain(path, text, environ)
-    if "name" not in written.data:
-        written.data["name"] = path.stem.strip() or "recipe"
-        written.origins["name",] = Origin(Layer.DEFAULT, "the file's name")
     document = copy.deepcopy(written)
     if profile is not None:
         _apply_profile(document, profile, path, environ)
@@ -76,6 +75,11 @@ def load_recipe(
         apply_environment(document, environ)
     for argument in overrides:
         apply_override(document, argument)
+    if arguments:
+        pass_on(document, arguments)
+    if "name" not in document.data:
+        document.data["name"] = path.stem.strip() or "recipe"
+        document.origins["name",] = Origin(Layer.DEFAULT, "the file's name")
     recipe = check(document)
     for name in sorted(recipe.profiles):
         if name != profile:
@@ -84,7 +88,13 @@ def load_recipe(
     if names_config(recipe.model):
         config = read_model_config(path.parent / str(recipe.model), document.place(("model",)))
     return LoadedRecipe(
-        recipe, path, text, document, model_config=config, profile=profile, changes=tuple(overrides)
+        recipe,
+        path,
+        text,
+        document,
+        model_config=config,
+        profile=profile,
+        changes=(*overrides, *(("--", *arguments) if arguments else ())),
     )
 
 
@@ -146,7 +156,10 @@ def _apply_profile(document: Document, name: str, path: Path, environ: Mapping[s
 
 
 def apply_override(document: Document, argument: str) -> None:
-    """Set one `key.path=value` on the document; DsforgeError DSF021 when it is not of that form."""
+    """Set one `key.path=value` on the document, or with the value null take the key out.
+
+    DsforgeError DSF021 when the argument is not of that form.
+    """
     place = Place(file=f"argument `{argument}`")
     key, equals, raw = argument.partition("=")
     path: KeyPath = tuple(key.split("."))
@@ -170,4 +183,26 @@ def apply_override(document: Document, argument: str) -> None:
         place = Place(file=f"argument `{shown}`")
     else:
         value = parse_value(raw, str(place))
+    if value is None and raw.strip() and is_key(path):  # `key=$UNSET` is no word for it
+        take_out(document, path)
+        return
     put(document, path, value, place, Origin(Layer.ARGUMENT, shown))
+
+
+def pass_on(document: Document, words: Sequence[str]) -> None:
+    """Add the words behind `--` to the program's arguments; DsforgeError DSF026 where there is no program."""
+    section = document.data.get("external")
+    if not isinstance(section, dict):
+        raise DsforgeError(
+            "DSF026",
+            f"`{words[0]}` is for an external program, and this recipe names none",
+            Place(file="argument 1 after --"),
+            "set `trainer: external` and name the program under `external`; changes stand before `--`",
+        )
+    written = section.get("arguments")
+    written = list(written) if isinstance(written, list | tuple) else []
+    section["arguments"] = [*written, *words]
+    for number, word in enumerate(words, start=1):
+        path: KeyPath = ("external", "arguments", len(written) + number - 1)
+        document.places[path] = Place(file=f"argument {number} after --")
+        document.origins[path] = Origin(Layer.ARGUMENT, word)

@@ -12,6 +12,7 @@ from dsforge.recipe.sections import (
     CheckpointSection,
     ClusterSection,
     DataSection,
+    ExternalSection,
     LaunchSection,
     MonitorSection,
     OffloadSection,
@@ -54,6 +55,9 @@ class Recipe(Section):
     launch: LaunchSection = Field(default_factory=LaunchSection)
     monitor: MonitorSection = Field(default_factory=MonitorSection)
     trainer: TrainerName = Field(default="forge", description="Who runs on the ranks.")
+    external: ExternalSection | None = Field(
+        default=None, description="The program, with `trainer: external`."
+    )
     profiles: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Named sets of changes, chosen with --profile."
     )

@@ -12,6 +12,7 @@ PATH_KEYS = (
     "data.tokenizer",
     "checkpoint.dir",
     "checkpoint.resume",
+    "external.path",
     "checkpoint.init",
 )
 DATA_SET_KEYS = ("data.train", "data.valid")

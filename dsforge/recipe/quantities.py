@@ -76,18 +76,19 @@ StepsOrNone = _counted(0, 10**9, "step")
 Degree = Annotated[int, Field(strict=True, ge=1, le=1_048_576)]
 """A parallel degree or a number of hosts or devices."""
 
+DURATION_SCHEMA = {
+    "anyOf": [
+        {"type": "number", "minimum": 0},
+        {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?[smhd])+$", "examples": ["1h30m"]},
+    ]
+}
+"""The JSON Schema of a duration."""
+
 Seconds = Annotated[
     float,
     Field(ge=0, allow_inf_nan=False, le=10**9),
     BeforeValidator(_seconds),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "minimum": 0},
-                {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?[smhd])+$", "examples": ["1h30m"]},
-            ]
-        }
-    ),
+    WithJsonSchema(DURATION_SCHEMA),
 ]
 """A duration: `15m`, `1h30m`, or plain seconds; 0 switches the limit off."""
 
@@ -151,6 +152,20 @@ def _env_value(value: Any) -> Any:
         raise ValueError("is a number, which YAML rewrites (010, 1e3); write the text in quotes")
     return value
 
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, bool) or value is None:
+        raise ValueError("write it as text: an option of the program, or a value of one")
+    return str(value) if isinstance(value, int | float) else value
+
+
+Argument = Annotated[
+    str,
+    Field(pattern=r"^[^\x00]*$", max_length=32_768),
+    BeforeValidator(_argument),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]}),
+]
+"""One argument of a program, any text; a number is taken as it is written in Python."""
 
 EnvValue = Annotated[
     str,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from dsforge.recipe.quantities import (
+    Argument,
     Count,
     Degree,
     EnvName,
@@ -28,7 +29,13 @@ from dsforge.recipe.quantities import (
     StepsOrNone,
     Tokens,
 )
-from dsforge.recipe.slurm_values import LONGEST_NOTICE_SECONDS, SlurmConstraint, SlurmName, SlurmOption
+from dsforge.recipe.slurm_values import (
+    LONGEST_NOTICE_SECONDS,
+    SlurmConstraint,
+    SlurmName,
+    SlurmOption,
+    SlurmTime,
+)
 
 
 class Section(BaseModel):
@@ -94,14 +101,16 @@ class ParallelSection(Section):
         default="auto", description="Replicas; auto: what the cluster leaves."
     )
     zero: Annotated[Literal[0, 1, 2, 3, "auto"], NotBoolean] = Field(
-        default="auto", description="ZeRO stage; auto: 1 with a pipeline, else the lowest whose states fit."
+        default="auto",
+        description="ZeRO stage; auto: 1 with a pipeline, else the lowest whose states and fp32 sums fit.",
     )
     schedule: Literal["gpipe", "1f1b", "interleaved"] = Field(
         default="1f1b", description="Pipeline schedule."
     )
-    partition: Literal["uniform", "parameters"] = Field(
-        default="parameters",
-        description="How layers are dealt to stages: equal numbers, or equal parameters.",
+    partition: Literal["uniform", "parameters", "auto"] = Field(
+        default="auto",
+        description="How layers are dealt to stages: equal numbers, or equal parameters; "
+        "auto: parameters, or as an external program does it.",
     )
     sequence_parallel: Flag = Field(default=False, description="Split norm activations over the TP ranks.")
 
@@ -226,7 +235,10 @@ class CheckpointSection(Section):
         default=0, description="Steps between saves; 0: none but the one at the end."
     )
     at_end: Flag = Field(default=True, description="Save after the last step; false for a benchmark.")
-    keep: Count = Field(default=3, description="Newest checkpoints kept; 0: all.")
+    keep: Count | Literal["auto"] = Field(
+        default="auto",
+        description="Newest checkpoints kept; 0: all; auto: 3, or as an external program does it.",
+    )
     resume: PathText = Field(
         default="auto", description="auto: newest whole checkpoint if any; never; or a checkpoint's path."
     )
@@ -244,7 +256,7 @@ class SlurmSection(Section):
     account: SlurmName | None = Field(default=None, description="Account that is charged.")
     qos: SlurmName | None = Field(default=None, description="Quality of service.")
     constraint: SlurmConstraint | None = Field(default=None, description="Features the nodes must have.")
-    time: Seconds = Field(default=0.0, description="Time limit, in whole minutes; 0: the partition's.")
+    time: SlurmTime = Field(default=0.0, description="Time limit, in whole minutes; 0: the partition's.")
     notice: Annotated[Seconds, Field(le=LONGEST_NOTICE_SECONDS)] = Field(
         default=300.0, description="Before the time limit, ranks are told to save and end; 0: they are not."
     )
@@ -293,3 +305,18 @@ class MonitorSection(Section):
     tensorboard: Flag = Field(default=False, description="Event files in the attempt's directory.")
     wandb: Flag = Field(default=False, description="Weights & Biases.")
     prometheus: Flag = Field(default=False, description="OpenMetrics text file.")
+
+
+class ExternalSection(Section):
+    """The program that `trainer: external` starts instead of a trainer of dsforge."""
+
+    flavour: Literal["megatron-deepspeed", "megatron-lm", "gpt-neox", "script"] = Field(
+        description="Which program; script: any that reads RANK and WORLD_SIZE."
+    )
+    path: PathText = Field(description="Folder of the checkout, or of the script, on every host.")
+    entry: Name | None = Field(
+        default=None, description="File in that folder that each rank runs; default: the flavour's."
+    )
+    arguments: tuple[Argument, ...] = Field(
+        default=(), description="Options passed on, which the words after `--` on a command line join."
+    )

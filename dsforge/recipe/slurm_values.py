@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from dsforge.recipe.quantities import DURATION_SCHEMA, Seconds
 
 OWN_OPTIONS = (
     *("chdir", "cpus-per-task", "export", "export-file", "gpus-per-node", "job-name", "nodes", "no-requeue"),
@@ -41,3 +44,36 @@ SlurmOption = Annotated[
 
 LONGEST_NOTICE_SECONDS = 65_535
 """Slurm's limit for the time of --signal."""
+
+_SLURM_TIME = re.compile(
+    r"(?:(?P<d>[0-9]+)-(?P<h>[0-9]{1,2})(?::(?P<m>[0-9]{2})(?::(?P<s>[0-9]{2}))?)?"
+    r"|(?:(?P<hours>[0-9]+):(?P<mm>[0-9]{2})|(?P<minutes>[0-9]+)):(?P<ss>[0-9]{2}))"
+)
+"""Of the forms in sbatch(1), --time, all but plain minutes: a plain number is seconds in a recipe."""
+_UNITS_SECONDS = {"d": 86_400, "h": 3600, "hours": 3600, "m": 60, "mm": 60, "minutes": 60, "s": 1, "ss": 1}
+
+
+def _as_seconds(value: Any) -> Any:
+    match = _SLURM_TIME.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        return value
+    return float(sum(int(text) * _UNITS_SECONDS[unit] for unit, text in match.groupdict().items() if text))
+
+
+SlurmTime = Annotated[
+    Seconds,
+    BeforeValidator(_as_seconds),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                *DURATION_SCHEMA["anyOf"],
+                {
+                    "type": "string",
+                    "pattern": "^([0-9]+-[0-9]{1,2}(:[0-9]{2}){0,2}|[0-9]+(:[0-9]{2}){1,2})$",
+                    "examples": ["24:00:00"],
+                },
+            ]
+        }
+    ),
+]
+"""A duration, or one as sbatch takes it: `24:00:00`, `1-12`, `90:00` (minutes and seconds)."""

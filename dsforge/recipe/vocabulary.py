@@ -108,6 +108,11 @@ def nearest(path: KeyPath) -> str | None:
     return _SYNONYMS[close[0]] if close else None
 
 
+def removal(key: str) -> str:
+    """Return the words for taking a key out, in the file or by an argument."""
+    return f"remove {key} (as an argument: `{key}=null`)"
+
+
 def is_free_mapping(path: KeyPath) -> bool:
     """Return whether a key holds a mapping whose keys the user chooses, such as `launch.env`."""
     section = _section_at(path[:-1])

@@ -37,6 +37,8 @@ class RunManifest:
     revision: Revision | None
     host: str
     secret_names: tuple[str, ...]
+    checkpoint_dir: str | None = None
+    """The folder that the recipe names for checkpoints, from the root; None for the run's own."""
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> str:

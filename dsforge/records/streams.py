@@ -33,13 +33,16 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class MetricsLine(_Line):
-    """One optimizer step. `tokens_per_second` counts the whole job; memory is the peak of rank 0."""
+    """One optimizer step. `tokens_per_second` counts the whole job; memory is the peak of rank 0.
+
+    What an external program does not print is None; its memory is not known and 0.
+    """
 
     time: float
     step: int
     loss: float
     grad_norm: float | None
-    learning_rate: float
+    learning_rate: float | None
     tokens_per_second: float
     step_seconds: float
     memory_bytes: int

@@ -10,9 +10,11 @@ from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.base.files import write_atomically
 from dsforge.plan.types import Plan
+from dsforge.records.program import FILE_NAME
 from dsforge.render.deepspeed_config import deepspeed_config
 from dsforge.render.hosts import check_hosts, parse_hostfile
 from dsforge.render.launchers import LAUNCHERS
+from dsforge.render.program import program_file, uses_deepspeed
 
 _EXECUTABLE = 0o755
 _READABLE = 0o644
@@ -90,7 +92,8 @@ def render(plan: Plan, hostfile: tuple[str, str] | None = None) -> Bundle:
     environment = sorted(plan.launch.env.items())
     return Bundle(
         {
-            "ds_config.json": dumps(deepspeed_config(plan)),
+            **({"ds_config.json": dumps(deepspeed_config(plan))} if uses_deepspeed(plan) else {}),
+            **({FILE_NAME: program_file(plan, plan.external).to_json()} if plan.external else {}),
             "environment": "".join(f"{name}={value}\n" for name, value in environment),
             "plan.json": dumps(plan.to_json_value()),
             **LAUNCHERS[launcher](plan, hosts),

@@ -32,6 +32,11 @@ def deepspeed_config(plan: Plan) -> dict[str, Any]:
         "zero_optimization": {"stage": plan.layout.zero},
         "steps_per_print": _NEVER,
     }
+    if plan.external is not None:
+        # The program makes its optimizer itself, and DeepSpeed then reads no section of that name.
+        del config["optimizer"]
+    if plan.train.precision == "fp16":
+        config["fp16"] = {"enabled": True}
     if plan.train.precision == "bf16":
         config["bf16"] = {"enabled": True}
         if sums_in_fp32(plan.train.precision, plan.layout.zero):

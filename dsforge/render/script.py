@@ -10,6 +10,7 @@ from dsforge.base import shell
 from dsforge.base.resources import folder
 from dsforge.plan.types import Plan
 from dsforge.records import environment
+from dsforge.render.program import uses_deepspeed
 
 _HERE_ALONE = environment.VISIBLE_DEVICES
 PASSED_ON = (
@@ -44,6 +45,8 @@ def script(launcher: str, plan: Plan, **facts: object) -> str:
         "checkpoint_dir": shell.quote(directory) if directory else None,
         "builtin_vocab": plan.data.builtin_vocab,
         "dsforge": "dsforge",
+        "trainer": "--program" if plan.external else "dsforge.train.main",
+        "has_ds_config": uses_deepspeed(plan),
         "passed_on": sorted({*PASSED_ON, *plan.launch.env}),
     }
     return jinja.get_template(f"launch-{launcher}.sh.j2").render({**shared, **facts})

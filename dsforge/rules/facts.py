@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dsforge.catalog.engines.capabilities import Capabilities
 from dsforge.catalog.tables import Hardware
@@ -21,13 +23,17 @@ class Facts:
     shape: Shape
     hardware: Hardware
     capabilities: Capabilities
+    values: Mapping[str, Any]
+    """What the recipe says by name, for programs that are data (`external/values.py`)."""
     dp: int | None
     zero: int | None
     micro: int | None
     accumulation_steps: int | None
     steps: int | None
-    worst_state_bytes: int | None
-    """Model states of the fullest rank, in bytes."""
+    total_bytes: int | None
+    """Model states and fp32 sums of gradients of the fullest rank, in bytes."""
+    fp32_sum_bytes: int | None
+    """The sums among them."""
     most_layers: int | None
     """Layers of the stage that has most of them."""
 

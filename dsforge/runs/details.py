@@ -6,23 +6,18 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from dsforge.records.run_dir import AttemptDir, RunDir
 from dsforge.records.run_manifest import RunManifest, read_run_manifest
 from dsforge.records.run_state import RunState
-from dsforge.records.streams import (
-    EvalLine,
-    Event,
-    ExitRecord,
-    Line,
-    MetricsLine,
-    WorldReport,
-    parse_line,
-    read_lines,
-)
-from dsforge.runs.registry import RunSummary, state_or_fail, summarise
+from dsforge.records.streams import EvalLine, Event, ExitRecord, MetricsLine, WorldReport
+from dsforge.records.way_on import Beginning, WayOn, find_way_on
+from dsforge.runs.reading import read_events, read_exits, read_metrics, read_reports, read_validations
+from dsforge.runs.registry import LOST, RunSummary, state_or_fail, summarise
 
 _DEGREES = ("tp", "pp", "dp", "zero", "world_size")
+_ENDED_EARLY = ("failed", "stopped", LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +61,7 @@ class RunDetails:
     """Everything recorded of a run; `metrics` None before the first step, `validation` before the first one.
 
     `layout`: tp, pp, dp, zero and world_size of its plan; None when its bundle cannot be read.
+    `way_on`: from what a run that ended early, by itself or not, can go on; None for any other run.
     """
 
     summary: RunSummary
@@ -75,51 +71,52 @@ class RunDetails:
     metrics: MetricsSummary | None
     validation: ValidationSummary | None
     layout: dict[str, int] | None
+    way_on: WayOn | None
 
 
 def show_run(run_dir: RunDir) -> RunDetails:
     """Return a run's details; DsforgeError when it has no readable state."""
     state = state_or_fail(run_dir)
     numbers = run_dir.attempts()
+    summary, manifest = summarise(run_dir), read_run_manifest(run_dir.manifest)
+    plan = _plan(run_dir.bundle / "plan.json")
+    metrics = summarise_metrics([read_metrics(run_dir.attempt(number)) for number in numbers])
+    begun = _beginning(run_dir, manifest, plan) if summary.state in _ENDED_EARLY else None
     return RunDetails(
-        summary=summarise(run_dir),
+        summary=summary,
         state=state,
-        manifest=read_run_manifest(run_dir.manifest),
+        manifest=manifest,
         attempts=tuple(_attempt(number, run_dir.attempt(number)) for number in numbers),
-        metrics=summarise_metrics([read_metrics(run_dir.attempt(number)) for number in numbers]),
+        metrics=metrics,
         validation=summarise_validations([read_validations(run_dir.attempt(number)) for number in numbers]),
-        layout=_layout(run_dir.bundle / "plan.json"),
+        layout=_layout(plan),
+        way_on=find_way_on(begun, metrics.last_step if metrics else None) if begun else None,
     )
 
 
-def _layout(plan: Path) -> dict[str, int] | None:
+def _plan(path: Path) -> Any:
     try:
-        layout = json.loads(plan.read_text("utf-8"))["layout"]
-        return {name: int(layout[name]) for name in _DEGREES}
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
         return None
 
 
-def read_metrics(attempt: AttemptDir) -> tuple[MetricsLine, ...]:
-    """Return the metrics lines of an attempt in the order they were written."""
-    return tuple(line for line in _lines(attempt.metrics) if isinstance(line, MetricsLine))
+def _layout(plan: Any) -> dict[str, int] | None:
+    try:
+        return {name: int(plan["layout"][name]) for name in _DEGREES}
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
-def read_validations(attempt: AttemptDir) -> tuple[EvalLine, ...]:
-    """Return the validations of an attempt in the order they were made."""
-    return tuple(line for line in _lines(attempt.metrics) if isinstance(line, EvalLine))
-
-
-def read_reports(attempt: AttemptDir) -> tuple[WorldReport, ...]:
-    """Return the world reports of an attempt by rank."""
-    reports = [line for line in _rank_lines(attempt) if isinstance(line, WorldReport)]
-    return tuple(sorted(reports, key=lambda report: report.rank))
-
-
-def read_exits(attempt: AttemptDir) -> tuple[ExitRecord, ...]:
-    """Return the exit records of an attempt by time."""
-    exits = [line for line in _rank_lines(attempt) if isinstance(line, ExitRecord)]
-    return tuple(sorted(exits, key=lambda record: record.failed_at or record.time))
+def _beginning(run_dir: RunDir, manifest: RunManifest | None, plan: Any) -> Beginning | None:
+    try:
+        resume = str(plan["checkpoint"]["resume"])
+    except (TypeError, KeyError):
+        return None
+    if manifest is None:
+        return None
+    named = manifest.checkpoint_dir
+    return Beginning(manifest.command, Path(named or run_dir.checkpoints), named is not None, resume)
 
 
 def summarise_metrics(attempts: list[tuple[MetricsLine, ...]]) -> MetricsSummary | None:
@@ -156,14 +153,5 @@ def _attempt(number: int, attempt: AttemptDir) -> AttemptDetails:
         number=number,
         reports=read_reports(attempt),
         exits=read_exits(attempt),
-        events=tuple(line for line in _lines(attempt.events) if isinstance(line, Event)),
+        events=read_events(attempt),
     )
-
-
-def _rank_lines(attempt: AttemptDir) -> list[Line]:
-    return [line for stream in sorted(attempt.path.glob("ranks-*.jsonl")) for line in _lines(stream)]
-
-
-def _lines(stream: Path) -> list[Line]:
-    parsed = (parse_line(line) for _, line in read_lines(stream))
-    return [line for line in parsed if line is not None]

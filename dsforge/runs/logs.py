@@ -11,7 +11,7 @@ from pathlib import Path
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.text import without_escapes
 from dsforge.records.run_dir import AttemptDir, RunDir
-from dsforge.runs.details import read_exits, read_reports
+from dsforge.runs.reading import read_exits, read_reports
 from dsforge.runs.registry import state_or_fail
 
 _MARK = re.compile(r"\[rank (\d+)\] ")
@@ -31,7 +31,9 @@ class LogLine:
 class RunLogs:
     """What is shown of a run's logs: the first error's lines, then everything in the order of the files."""
 
+    run_id: str
     attempt: int
+    metrics: Path
     first_error: tuple[LogLine, ...]
     files: tuple[Path, ...]
     rank: int | None
@@ -62,7 +64,9 @@ def read_logs(run_dir: RunDir, *, rank: int | None = None, attempt: int | None =
     failed_rank = state.exit.rank if state.exit and number == state.attempt else None
     found = _first_error(directory, nodes, failed_rank)
     return RunLogs(
+        run_id=run_dir.path.name,
         attempt=number,
+        metrics=directory.metrics,
         first_error=tuple(line for line in found if rank is None or line.rank == rank),
         files=(*nodes, *launcher),
         rank=rank,

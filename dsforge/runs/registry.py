@@ -14,6 +14,7 @@ from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import ACTIVE_STATES, RunExit, RunState, read_state
+from dsforge.runs.lost import Loss, find_loss
 
 ROOT_VARIABLE = "DSFORGE_RUNS"
 DEFAULT_ROOT = "runs"
@@ -27,7 +28,10 @@ _ID = re.compile("[A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One run in a list. Times in seconds since the epoch; `state` includes `lost` and `unknown`."""
+    """One run in a list. Times in seconds since the epoch; `state` includes `lost` and `unknown`.
+
+    `loss`: of a lost run, which has no `exit`; its `ended_time` is then the loss's.
+    """
 
     run_id: str
     path: Path
@@ -38,6 +42,7 @@ class RunSummary:
     started_time: float
     ended_time: float | None
     exit: RunExit | None
+    loss: Loss | None = None
 
 
 def runs_root(environ: Mapping[str, str]) -> Path:
@@ -86,16 +91,19 @@ def summarise(run_dir: RunDir) -> RunSummary:
     if state is None:
         made = run_dir.path.stat().st_mtime
         return RunSummary(run_dir.path.name, run_dir.path, "", UNKNOWN, 0, "", made, None, None)
+    word = current_state(run_dir, state)
+    loss = find_loss(run_dir, state) if word == LOST else None
     return RunSummary(
         run_id=run_dir.path.name,
         path=run_dir.path,
         name=state.name,
-        state=current_state(run_dir, state),
+        state=word,
         attempt=state.attempt,
         host=state.host,
         started_time=state.started_time,
-        ended_time=state.ended_time,
+        ended_time=loss.time if loss else state.ended_time,
         exit=state.exit,
+        loss=loss,
     )
 
 

@@ -18,7 +18,7 @@ from dsforge.base.processes import ProcessId
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import ENDED_STATES, RunExit, RunState, read_state, write_state
-from dsforge.runs.details import read_reports
+from dsforge.runs.reading import read_reports
 from dsforge.runs.registry import state_or_fail, supervisor_alive
 
 SUPERVISOR_SECONDS = 30.0

@@ -19,15 +19,15 @@ SMOKE = ROOT / "recipes" / "smoke.yaml"
 
 # Every command with its options. Growing this table is a decision: a command exists only when it works.
 SURFACE = {
-    "init": "--from-accelerate --from-deepspeed --gpu --gpus --gpus-per-node --model --out --schema "
-    "--seq-len -o",
+    "init": "--flavour --from-accelerate --from-deepspeed --from-megatron --from-neox --gpu --gpus "
+    "--gpus-per-node --model --out --schema --seq-len -o",
     "validate": "--as --data-parallel --fix --json --probe --profile --set",
-    "plan": "--json --profile --set",
+    "plan": "--argument --json --profile --set",
     "diff": "--fail-on --json --profile",
-    "render": "--check --json --out --profile --set -o",
-    "lock": "--check --json --out --profile --set -o",
-    "launch": "--dry-run --dryrun --json --lock --locked --profile --runs --set",
-    "smoke": "--json --max-ranks --profile --runs --set --steps",
+    "render": "--argument --check --json --out --profile --set -o",
+    "lock": "--argument --check --json --out --profile --set -o",
+    "launch": "--argument --dry-run --dryrun --json --lock --locked --profile --runs --set",
+    "smoke": "--argument --json --max-ranks --profile --runs --set --steps",
     "verify": "--allow --json --max-ranks --profile --runs --set --steps",
     "schema": "",
     "presets list": "--json",
@@ -129,21 +129,21 @@ def test_version(cli: Cli):
 
 
 @pytest.mark.parametrize(
-    ("model", "gpus", "gpu"),
+    ("model", "gpus", "gpu", "share"),
     [
-        ("gpt2", 1, "cpu"),
-        ("gpt2", 8, "a100-sxm-80gb"),
-        ("gpt2-xl", 3, "v100-sxm-16gb"),
-        ("1.3B", 8, "v100-sxm-32gb"),
-        ("13B", 16, "a100-sxm-40gb"),
-        ("llama3-8b", 8, "h100-sxm-80gb"),
-        ("llama3-8b", 2048, "h100-sxm-80gb"),
-        ("llama3-70b", 64, "h200-sxm-141gb"),
-        ("175B", 1024, "a100-sxm-80gb"),
+        ("gpt2", 1, "cpu", 0.6),
+        ("gpt2", 8, "a100-sxm-80gb", 0.6),
+        ("gpt2-xl", 3, "v100-sxm-16gb", 0.8),  # ZeRO-3 apart, none takes less than 64 %
+        ("1.3B", 8, "v100-sxm-32gb", 0.6),
+        ("13B", 16, "a100-sxm-40gb", 0.6),
+        ("llama3-8b", 8, "h100-sxm-80gb", 0.6),
+        ("llama3-8b", 2048, "h100-sxm-80gb", 0.6),
+        ("llama3-70b", 64, "h200-sxm-141gb", 0.6),
+        ("175B", 1024, "a100-sxm-80gb", 0.6),
     ],
 )
 def test_init_writes_a_recipe_that_is_valid_and_plans(
-    cli: Cli, model: str, gpus: int, gpu: str, tmp_path: Path
+    cli: Cli, model: str, gpus: int, gpu: str, share: float, tmp_path: Path
 ):
     recipe = tmp_path / "recipe.yaml"
     made = cli("init", "--model", model, "--gpus", gpus, "--gpu", gpu, "--out", recipe)
@@ -154,11 +154,16 @@ def test_init_writes_a_recipe_that_is_valid_and_plans(
     assert plan["layout"]["world_size"] == gpus
     assert plan["layout"]["tp"] <= 8
     assert plan["model"]["name"] in (model, f"gpt3-{model.lower()}")
-    fullest = max(sum(stage["state_bytes_per_rank"].values()) for stage in plan["layout"]["stages"])
+    fullest = max(
+        sum(stage["state_bytes_per_rank"].values()) + stage["fp32_gradient_sum_bytes_per_rank"]
+        for stage in plan["layout"]["stages"]
+    )
     from dsforge.catalog.tables import find_hardware
 
     room = find_hardware(gpu).memory_bytes
-    assert room is None or fullest <= 0.6 * room
+    assert room is None or fullest <= share * room
+    roomy = room is None or fullest <= 0.5 * room
+    assert plan["train"]["recompute"] == ("none" if roomy else "full")
     assert cli("init", "--model", model, "--gpus", gpus, "--gpu", gpu).out == recipe.read_text()
 
 
@@ -282,6 +287,13 @@ def test_rules_can_be_looked_up(cli: Cli):
     shown = cli("rule", "--json").json["rules"]
     assert [one["code"] for one in shown] == sorted(rules())
     assert cli("rule", "dsf121").out.startswith("DSF121 zero0-pipeline-clip (error): ")
+    what, why, mend = cli("rule", "DSF045").out.splitlines()
+    assert (what, mend) == (
+        "DSF045 (error): the recipe's data set is not there",
+        "`dsforge data prep FILES -o PREFIX` makes them; paths start from the folder of the recipe.",
+    )
+    assert cli("rule", "DSF045", "--json").json["errors"][0]["why"] == why
+    assert len(cli("rule", "DSF047").out.splitlines()) == 1
 
 
 def test_data_prep_reports_what_it_wrote(cli: Cli, tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 
 from dsforge.base.canonical import dumps
+from dsforge.cli.progress import Progress
+from dsforge.launch.types import ProgressEvent
 from dsforge.records.run_state import RunExit
 from dsforge.records.streams import ExitRecord, WorldReport
 from tests.launch_support.plans import make_plan
-from tests.launch_support.run_folders import make_run, write_lines
+from tests.launch_support.run_folders import NOBODY, make_run, write_lines
 
 Cli = Callable[..., Any]
 
@@ -66,3 +69,39 @@ def test_one_bad_state_hides_no_run(cli: Cli, root: Path):
     assert shown.code == 0
     assert {run["run_id"]: run["state"] for run in shown.json["runs"]} == {"old": "unknown", "new": "failed"}
     assert cli("runs", "show", "old", "--runs", root).code == 3
+
+
+def test_a_lost_run_is_explained(cli: Cli, tmp_path: Path):
+    run_dir = make_run(tmp_path, "gone", supervisor=NOBODY)
+    write_lines(run_dir.attempt(1).rank_stream(0), ExitRecord(9.0, 0, 143, "lease_lost"))
+    why = "the supervisor (dsforge launch, pid 1) died; of its ranks ended 1 with code 143 (lease_lost)"
+    shown = cli("runs", "show", "--runs", tmp_path)
+    assert shown.out.splitlines()[0] == f"gone: lost, {why}"
+    assert f"  lost      {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(9.0))}" in shown.out.splitlines()
+    assert why in cli("runs", "list", "--runs", tmp_path).out
+    told = cli("runs", "show", "--json", "--runs", tmp_path).json
+    assert (told["summary"]["loss"], told["way_on"]) == ({"message": why, "time": 9.0}, None)
+
+
+def test_ranks_that_printed_nothing_are_said_to(cli: Cli, root: Path):
+    attempt = root / "new" / "attempt-1"
+    (attempt / "launcher.log").write_text("words\n")
+    silent = cli("runs", "logs", "new", "--rank", 0, "--runs", root)
+    assert (silent.code, silent.out) == (0, "")
+    assert silent.err == (
+        "note: rank 0 wrote no output in attempt 1; `dsforge runs show new` shows what the run did\n"
+    )
+    assert cli("runs", "logs", "new", "--rank", 1, "--runs", root).err == ""
+    (attempt / "node-0.log").write_text("")
+    (attempt / "metrics.jsonl").touch()
+    everybody = cli("runs", "logs", "new", "--runs", root)
+    assert everybody.out.endswith("[launcher] words\n")
+    assert everybody.err.startswith(
+        f"note: the ranks wrote no output in attempt 1; the steps are in {attempt}/metrics.jsonl, and "
+    )
+
+
+def test_how_a_run_ended_is_told_once(capsys: pytest.CaptureFixture[str]):
+    for tells_end, told in ((True, "stopped by SIGTERM"), (False, "")):
+        Progress(3, tells_end=tells_end)(ProgressEvent(0.0, "ended", "stopped by SIGTERM"))
+        assert capsys.readouterr().err.strip()[9:] == told

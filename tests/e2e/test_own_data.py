@@ -46,7 +46,7 @@ def test_text_to_checkpoint_to_resume(tmp_path):
     assert json.loads(prepared.stdout)["documents"] == len(list(source.rglob("*.py")))
 
     too_small = dsforge(tmp_path, "launch", "recipe.yaml", "model.vocab=280")
-    assert too_small.returncode == 1
+    assert too_small.returncode == 3
     assert "error[DSF046]" in too_small.stderr
 
     first = dsforge(

@@ -8,16 +8,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dsforge.cost.states import state_bytes
-from dsforge.plan.types import Plan
 from tests.support.recipes import plan_of
 
 
-def _fullest(plan: Plan) -> int:
-    return max(sum(stage.state_bytes_per_rank.values()) for stage in plan.layout.stages)
-
-
-def _plan(model: dict[str, Any], precision: str, tp: int, pp: int, dp: int, zero: int) -> Plan:
-    return plan_of(
+def _fullest(model: dict[str, Any], precision: str, tp: int, pp: int, dp: int, zero: int) -> int:
+    plan = plan_of(
         {
             "model": model,
             "cluster": {"gpus_per_node": tp * pp * dp},
@@ -27,6 +22,7 @@ def _plan(model: dict[str, Any], precision: str, tp: int, pp: int, dp: int, zero
             "optimizer": {"grad_clip": 0.0},
         }
     )
+    return plan.layout.fullest_rank_bytes
 
 
 models = st.fixed_dictionaries(
@@ -50,13 +46,13 @@ def test_one_lever_more_never_costs_memory(
     model: dict[str, Any], precision: str, tp: int, pp: int, dp: int, zero: int
 ):
     assume(pp == 1 or zero <= 1)
-    before = _fullest(_plan(model, precision, tp, pp, dp, zero))
-    assert _fullest(_plan(model, precision, 2 * tp, pp, dp, zero)) <= before
-    assert _fullest(_plan(model, precision, tp, pp, 2 * dp, zero)) <= before
+    before = _fullest(model, precision, tp, pp, dp, zero)
+    assert _fullest(model, precision, 2 * tp, pp, dp, zero) <= before
+    assert _fullest(model, precision, tp, pp, 2 * dp, zero) <= before
     if zero <= 1:
-        assert _fullest(_plan(model, precision, tp, pp + 1, dp, zero)) <= before
-    if zero < (3 if pp == 1 else 1):
-        assert _fullest(_plan(model, precision, tp, pp, dp, zero + 1)) <= before
+        assert _fullest(model, precision, tp, pp + 1, dp, zero) <= before
+    if zero < (3 if pp == 1 else 1) and (zero or precision == "fp32"):  # ZeRO-0 adds bf16 up in bf16
+        assert _fullest(model, precision, tp, pp, dp, zero + 1) <= before
 
 
 @given(st.integers(0, 10**12), precisions, st.integers(1, 4096))

@@ -38,6 +38,12 @@ def _one(code: str, old: str, new: str, at: str, fix: str | None) -> Broken:
 
 _LLAMA = "arch: llama, layers: 4, hidden: 64, heads: 4, kv_heads: 2, ffn_hidden: 176"
 _MODEL = f"{{{_LLAMA}, vocab: 512}}"
+_LAST = "warmup_steps: 3}"
+_MEGATRON = "trainer: external\nexternal: {flavour: megatron-lm, path: x,"
+_ASKED = ("parallel.tp", "parallel.pp", "parallel.zero", "batch.micro", "train.steps", "train.precision")
+_SCRIPT = "trainer: external\nexternal: {{flavour: script, path: x, entry: y.py, arguments: [{}]}}".format(
+    ", ".join(f'"{{{key}}}"' for key in (*_ASKED, "optimizer.lr"))
+)
 _PARALLEL = "{tp: 2, pp: 2, dp: 2, zero: 1}"
 
 BROKEN = (
@@ -169,6 +175,30 @@ BROKEN = (
         "seq_len",
         "batch.seq_len=4096",
     ),
+    _one("DSF142", _LAST, f"{_LAST}\ntrainer: external", "trainer: external", None),
+    _one(
+        "DSF142",
+        _LAST,
+        f"{_LAST}\nexternal: {{flavour: megatron-lm, path: x}}",
+        "external: {",
+        "trainer=external",
+    ),
+    _one(
+        "DSF142",
+        _LAST,
+        f"{_LAST}\ntrainer: external\nexternal: {{flavour: script, path: x}}",
+        "flavour",
+        None,
+    ),
+    _one("DSF143", _LAST, f"{_LAST}\n{_MEGATRON} arguments: [--lr, abc]}}", "--lr", None),
+    _one("DSF143", _LAST, f"{_LAST}\n{_MEGATRON} arguments: [--train-iters, 31]}}", "--train", None),
+    Broken(
+        "DSF144",
+        (("fp32}", "fp32, seed: 0}"), (_LAST, f"{_LAST}\n{_MEGATRON}}}")),
+        "seed: 0",
+        None,
+    ),
+    _one("DSF145", _LAST, f"{_LAST}\n{_SCRIPT}", "warmup_steps", None),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {RANK: '0'}}", "RANK", None),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {UID: '0'}}", "UID", None),
     _one(

@@ -13,6 +13,8 @@ from dsforge.recipe.load import LoadedRecipe, check, load_recipe, merge
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "recipes").glob("*.yaml"))
+OWN = [path for path in SHIPPED if "trainer: external" not in path.read_text("utf-8")]
+"""Shipped recipes that a trainer of ours runs."""
 
 SMALL = """\
 version: 1

@@ -10,6 +10,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from dsforge.catalog.engines.flavours import FLAVOURS
+
 _NAMES_TRAINER = re.compile(r"^trainer:", re.MULTILINE)
 
 
@@ -60,13 +62,9 @@ def capabilities(trainer: str) -> Capabilities:
 def trainers() -> tuple[str, ...]:
     """Return the trainers of this build: those that have a file; one of another program names no trainer."""
     files = resources.files("dsforge.catalog.engines").iterdir()
-    return tuple(
-        sorted(
-            path.name.removesuffix(".yaml")
-            for path in files
-            if path.name.endswith(".yaml") and _NAMES_TRAINER.search(path.read_text("utf-8"))
-        )
-    )
+    texts = {path.name.removesuffix(".yaml"): path for path in files if path.name.endswith(".yaml")}
+    ours = {name for name, path in texts.items() if _NAMES_TRAINER.search(path.read_text("utf-8"))}
+    return tuple(sorted(ours - set(FLAVOURS)))
 
 
 def _table(name: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dsforge.base.errors import Fix, Severity
+from dsforge.recipe.vocabulary import removal
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
@@ -31,7 +32,7 @@ def _check(facts: Facts) -> Iterator[Found]:
         yield Found(
             "Slurm chooses the hosts, the hostfile would be ignored",
             "cluster.hostfile",
-            "remove cluster.hostfile, or start its hosts with launch.launcher=pdsh",
+            f"{removal('cluster.hostfile')}, or start its hosts with launch.launcher=pdsh",
             Fix("cluster.hostfile", None),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dsforge.base.errors import Severity
+from dsforge.recipe.vocabulary import removal
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
@@ -21,7 +22,7 @@ def _check(facts: Facts) -> Iterator[Found]:
     for key, why in _FOREIGN[facts.shape.traits.position].items():
         if getattr(section, key) is not None:
             message = f"model.{key} has no effect: {why.format(section.arch)}"
-            yield Found(message, f"model.{key}", "remove it")
+            yield Found(message, f"model.{key}", removal(f"model.{key}"))
 
 
 RULE = Rule(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dsforge.base.errors import Fix, Severity
 from dsforge.recipe.sections import SlurmSection
+from dsforge.recipe.vocabulary import removal
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
@@ -21,7 +22,7 @@ def _check(facts: Facts) -> Iterator[Found]:
             yield Found(
                 f"launch.slurm would be ignored: the launcher is {launch.launcher}",
                 f"launch.slurm.{key}",
-                "set launch.launcher to slurm, or remove launch.slurm",
+                f"set launch.launcher to slurm, or {removal('launch.slurm')}",
                 Fix("launch.launcher", "slurm"),
             )
     elif 0 < launch.slurm.time <= launch.slurm.notice:

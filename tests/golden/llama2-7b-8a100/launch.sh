@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts llama2-7b-8a100: 8 ranks (TP 1 x PP 1 x DP 8, ZeRO-1) on this machine.
+# Starts llama2-7b-8a100: 8 ranks (TP 1 x PP 1 x DP 8, ZeRO-2) on this machine.
 # `dsforge launch` runs exactly this file and watches it. By hand: bash launch.sh
 # Relative paths of the recipe start from DSFORGE_ROOT, the folder the recipe lies in.
 set -euo pipefail

@@ -42,7 +42,7 @@ def test_more_memory_takes_more_samples_or_more_layers(gpu, kind, memory_bytes, 
     wide, plan = chosen(gpu, 1, kind, memory_bytes)
     assert (wide.layers, wide.micro) == (layers, 4)
     # bf16 under ZeRO-1 on one rank: 2 + 2 + 12 bytes and a sum of gradients in 4.
-    assert gpu.state_bytes(plan) == 20 * plan.layout.stages[0].parameters
+    assert plan.layout.fullest_rank_bytes == 20 * plan.layout.stages[0].parameters
     one_more = gpu.Candidate(layers + 1, 4)
     shape = gpu.SHAPES[1].profile
     assert gpu.first_that_fits(gpu.RECIPE, shape, [f"cluster.gpu={kind}"], [one_more], memory_bytes) is None

@@ -6,7 +6,15 @@ import pytest
 
 from dsforge.base.errors import DsforgeError
 from dsforge.catalog.families import TRAITS, families
-from dsforge.catalog.tables import find_hardware, find_model, hardware, hardware_of_device, models, sizes
+from dsforge.catalog.tables import (
+    errors,
+    find_hardware,
+    find_model,
+    hardware,
+    hardware_of_device,
+    models,
+    sizes,
+)
 
 
 def test_every_row_has_a_source():
@@ -90,3 +98,12 @@ def test_unknown_names_in_a_recipe_are_told_together_with_their_places():
 
     found = examine(loaded({"model": "gpt5", "cluster": {"gpu": "h1000"}}))
     assert [(one.code, one.key) for one in found] == [("DSF030", "model"), ("DSF031", "cluster.gpu")]
+
+
+def test_an_error_that_says_why_says_what_to_do():
+    assert errors()["DSF047"].why == ""
+    assert "--tokenizer FIRST.tokenizer.json" in errors()["DSF046"].mend
+    explained = {code for code, meaning in errors().items() if meaning.why}
+    assert explained == {code for code, meaning in errors().items() if meaning.mend}
+    assert explained >= {"DSF010", "DSF045", "DSF203", "DSF213", "DSF331", "DSF350"}
+    assert all(text.endswith(".") for code in explained for text in (errors()[code].why, errors()[code].mend))

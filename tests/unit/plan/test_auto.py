@@ -76,6 +76,28 @@ def test_the_lowest_zero_stage_under_sixty_percent(gpu: str, zero: int):
     assert plan.layout.zero == zero
 
 
+@pytest.mark.parametrize(
+    ("dp", "zero", "reason"),
+    # 1.56e9 parameters; 60 % of the GPU are 10.3 GB. On 8 ranks states + fp32 sums take, in GB, ZeRO-1
+    # 8.6 + 6.2 and ZeRO-2 5.8 + 0.8; on 2 ranks ZeRO-3 takes 12.5 + 3.1.
+    [
+        (8, 2, "the lowest with model states and fp32 sums within 60% of the GPU"),
+        (2, 3, "the highest: with any, model states and fp32 sums take more than 60% of the GPU"),
+    ],
+)
+def test_fp32_sums_count_when_zero_is_chosen(dp: int, zero: int, reason: str):
+    plan = plan_of(
+        {
+            "model": "gpt2-xl",
+            "cluster": {"gpus_per_node": dp, "gpu": "v100-sxm-16gb"},
+            "parallel": {"tp": 1, "pp": 1, "dp": dp, "zero": "auto"},
+            "batch": {"seq_len": 1024},
+            "train": {"precision": "bf16"},
+        }
+    )
+    assert why(plan, "parallel.zero") == (zero, reason)
+
+
 def test_the_layout_decides_the_engine():
     assert plan_of().layout.engine == "pipeline"
     assert plan_of({"parallel": {"pp": 1, "dp": 4}}).layout.engine == "module"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsforge.recipe.load import load_recipe
+from dsforge.recipe.sections import SlurmSection
 from tests.support.recipes import SMALL, write
 from tests.unit.recipe.test_load import fault_of
 
@@ -66,6 +67,10 @@ def test_unknown_profiles_and_profiles_in_profiles(tmp_path: Path):
         ("offload.path=null", "offload", "path", None),
         ("optimizer.betas=[0.8, 0.9]", "optimizer", "betas", (0.8, 0.9)),
         ("monitor.wandb=true", "monitor", "wandb", True),
+        ("parallel.tp=null", "parallel", "tp", 1),
+        ("launch.slurm.time=24:00:00", "launch", "slurm", SlurmSection(time=86_400.0)),
+        ("launch.slurm.time=1-12", "launch", "slurm", SlurmSection(time=129_600.0)),
+        ("launch.slurm.time=90:30", "launch", "slurm", SlurmSection(time=5430.0)),
     ],
 )
 def test_arguments_are_yaml(tmp_path: Path, argument: str, section: str, key: str, value: object):
@@ -86,6 +91,8 @@ def test_arguments_are_yaml(tmp_path: Path, argument: str, section: str, key: st
         ("batch.mikro=2", "DSF011", "did you mean `batch.micro`?"),
         ("batch.micro=", "DSF010", "it should be a valid integer"),
         ("batch=3", "DSF010", "write `batch:` and its keys below it"),
+        ("paralell.tp=2", "DSF011", "did you mean `parallel`?"),
+        ("paralell.tp=null", "DSF011", "did you mean `parallel`?"),
         ("cluster.nodes=0", "DSF010", "it must be at least 1"),
     ],
 )
@@ -93,3 +100,18 @@ def test_a_wrong_argument_is_named(tmp_path: Path, argument: str, code: str, hin
     fault = fault_of(write(tmp_path), argument)
     assert (fault.code, fault.hint, fault.exit_code) == (code, hint, 2)
     assert argument in f"{fault.message} {fault.place}"
+
+
+def test_null_takes_a_key_or_a_section_out(tmp_path: Path):
+    recipe = write(tmp_path, SMALL + "launch: {slurm: {partition: gpu}}\n")
+    loaded = load_recipe(recipe, ["launch.slurm=null", "name=null", "data.valid=null", "train.steps=null"])
+    assert loaded.recipe.launch.slurm == SlurmSection()
+    assert (loaded.recipe.name, loaded.recipe.data, loaded.recipe.train.steps) == ("recipe", None, None)
+    assert loaded.origin("train.steps").layer == "default"
+    fault = fault_of(recipe, "model=null")
+    assert (fault.code, fault.message) == ("DSF010", "required key `model` is missing")
+
+
+def test_a_misspelt_section_stands_at_its_argument(tmp_path: Path):
+    fault = fault_of(write(tmp_path), "batch.micro=2", "paralell.tp=2")
+    assert str(fault.place) == "argument `paralell.tp=2`"

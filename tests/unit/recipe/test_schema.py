@@ -144,8 +144,8 @@ def test_every_key_that_holds_a_value_has_a_consequence():
 
     keys = set(walk(Recipe))
     sections = {key.rpartition(".")[0] for key in keys if "." in key}
-    # `model` may be a name, and `data` may be left out: they are values too.
-    assert set(CONSEQUENCES) == (keys - sections) | {"model", "data"}
+    # `model` may be a name, and `data` and `external` may be left out: they are values too.
+    assert set(CONSEQUENCES) == (keys - sections) | {"model", "data", "external"}
 
 
 def test_every_path_of_the_recipe_is_known_to_be_one():

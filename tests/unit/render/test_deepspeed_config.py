@@ -13,9 +13,9 @@ from dsforge.plan.resolve import make_plan
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import load_recipe
 from dsforge.render.deepspeed_config import deepspeed_config
-from tests.support.recipes import SHIPPED, plan_of
+from tests.support.recipes import OWN, plan_of
 
-PLANS = [make_plan(load_recipe(path)) for path in SHIPPED]
+PLANS = [make_plan(load_recipe(path)) for path in OWN]
 
 
 class Recording(dict[str, Any]):

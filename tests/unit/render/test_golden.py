@@ -17,14 +17,15 @@ from tests.support.recipes import ROOT, SHIPPED
 
 GOLDEN = ROOT / "tests" / "golden"
 NAMES = [path.stem for path in SHIPPED]
-FILES = {"ds_config.json", "environment", "launch.sh", "plan.json"}
+FILES = {"environment", "launch.sh", "plan.json"}
 """Those of every bundle; `hostfile` comes on top where it is not Slurm that chooses the hosts."""
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bundles_are_byte_for_byte_the_golden_ones(name: str, golden: Callable[[Path, str], None]):
     bundle = bundle_of(load_recipe(ROOT / "recipes" / f"{name}.yaml"))
-    assert set(bundle.files) == FILES | (set() if name.endswith("slurm") else {"hostfile"})
+    reads = "program.json" if name.endswith("megatron-lm") else "ds_config.json"
+    assert set(bundle.files) == FILES | {reads} | (set() if name.endswith("slurm") else {"hostfile"})
     for file, text in bundle.files.items():
         golden(GOLDEN / name / file, text)
 
@@ -62,5 +63,7 @@ def test_written_files_carry_their_mode(tmp_path: Path):
     bundle = bundle_of(load_recipe(ROOT / "recipes" / "smoke.yaml"))
     bundle.write(tmp_path / "b")
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "b").iterdir()}
-    assert modes == {name: 0o755 if name == "launch.sh" else 0o644 for name in FILES | {"hostfile"}}
+    assert modes == {
+        name: 0o755 if name == "launch.sh" else 0o644 for name in FILES | {"ds_config.json"} | {"hostfile"}
+    }
     assert bundle.drift(tmp_path / "b") == []

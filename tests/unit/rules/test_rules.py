@@ -75,6 +75,15 @@ def test_a_new_key_is_limited_or_known_to_be_taken(section: str):
     assert keys - limited == {f"{section}.{key}" for key in TAKEN_BY_TRANSFORMERS[section]}
 
 
+def test_fp32_sums_are_what_does_not_fit(tmp_path: Path):
+    # 6.738e9 parameters on 8 ranks, ZeRO-1, in GB: 37.1 of states and 27.0 of sums; an A100 has 42.9.
+    llama2 = ("model=llama2-7b", "cluster.gpu=a100-sxm-40gb", "parallel={zero: 1}", "train.precision=bf16")
+    (finding,) = of("DSF160", findings_of(write(tmp_path), *llama2))
+    assert "needs 64.0 GB for model states and fp32 sums of gradients (27.0 GB of it)" in finding.message
+    assert of("DSF160", findings_of(write(tmp_path), *llama2, "cluster.gpu=a100-sxm-80gb")) == []
+    assert of("DSF160", findings_of(write(tmp_path), *llama2, "parallel.zero=2")) == []
+
+
 def test_every_rule_is_broken_here():
     assert set(rules()) == {broken.code for broken in BROKEN} | {"DSF140"}
 
@@ -128,3 +137,22 @@ def test_an_allowed_code_only_warns(tmp_path: Path):
     (finding,) = of("DSF121", examine(loaded, allowed))
     assert finding.severity is Severity.WARNING
     assert make_plan(loaded, allowed).layout.zero == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        (("launch.launcher=slurm", "cluster.hostfile=hosts"), "cluster.hostfile"),
+        (("launch.slurm.partition=gpu",), "launch.slurm"),
+        (("model.max_positions=64",), "model.max_positions"),
+    ],
+)
+def test_a_key_to_remove_is_removed_by_the_argument_that_the_hint_names(
+    tmp_path: Path, changes: tuple[str, ...], key: str
+):
+    recipe = write(tmp_path)
+    hints = [finding.hint or "" for finding in findings_of(recipe, *changes)]
+    argument = f"{key}=null"
+    assert [f"remove {key} (as an argument: `{argument}`)" in hint for hint in hints].count(True) == 1, hints
+    left = findings_of(recipe, *changes, argument)
+    assert not any(argument in (finding.hint or "") for finding in left)

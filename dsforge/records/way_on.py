@@ -1,18 +1,29 @@
-"""What a stopped run leaves to go on from, and the command that does."""
+"""What a run that ended early leaves to go on from, and the command that does."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dsforge.base import shell
-from dsforge.launch.command import checkpoint_dir
-from dsforge.launch.types import LaunchRequest
 from dsforge.records.checkpoint import whole_checkpoints
-from dsforge.records.run_dir import RunDir
 
 _RESUME = "checkpoint.resume="
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """How a run was started: what was typed, where its checkpoints lie, and its `checkpoint.resume`.
+
+    `names_folder`: the recipe names the checkpoints' folder, so that the next run finds them there.
+    """
+
+    command: Sequence[str]
+    folder: Path
+    names_folder: bool
+    resume: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +46,13 @@ class WayOn:
         return f"{message}; {self.words}{how}"
 
 
-def find_way_on(request: LaunchRequest, run_dir: RunDir, last_step: int | None) -> WayOn:
-    """Look for the checkpoint that an attempt left which made steps up to `last_step`, None for none."""
-    folder = checkpoint_dir(request, run_dir)
+def find_way_on(beginning: Beginning, last_step: int | None) -> WayOn:
+    """Look for the checkpoint that a run left which made steps up to `last_step`, None for none."""
     try:
-        whole = whole_checkpoints(folder)
+        whole = whole_checkpoints(beginning.folder)
     except OSError:
         whole = []  # what cannot be read now is no promise
-    command = resume_command(request, whole[-1][1] if whole else None)
+    command = resume_command(beginning, whole[-1][1] if whole else None)
     if not whole:
         words = (
             "no step was made" if last_step is None else f"no checkpoint of its {last_step} steps was made"
@@ -55,15 +65,14 @@ def find_way_on(request: LaunchRequest, run_dir: RunDir, last_step: int | None) 
     return WayOn(step, newest, command, words)
 
 
-def resume_command(request: LaunchRequest, folder: Path | None) -> str | None:
+def resume_command(beginning: Beginning, folder: Path | None) -> str | None:
     """Return the words that go on from a checkpoint, or start again without one; None for no `launch`."""
-    if "launch" not in request.command:
+    if "launch" not in beginning.command:
         return None
-    words = list(request.command)
-    checkpoint = request.plan.checkpoint
-    if folder is not None and checkpoint.dir is None:
+    words = list(beginning.command)
+    if folder is not None and not beginning.names_folder:
         change = f"{_RESUME}{folder}"  # another run has another folder
-    elif folder is not None and checkpoint.resume != "auto":
+    elif folder is not None and beginning.resume != "auto":
         change = f"{_RESUME}auto"
     else:
         return shell.join(words)

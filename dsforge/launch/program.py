@@ -1,0 +1,77 @@
+"""Looks at the checkout of an external program before any rank starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.exits import ExitCode
+from dsforge.catalog.engines.flavours import flavour_of
+from dsforge.plan.types import Program
+
+_PACKED = "packed-refs"
+_HEX = frozenset("0123456789abcdef")
+
+
+def check_program(program: Program, root: Path) -> None:
+    """Raise DsforgeError DSF215 when the folder, a file that marks the program, or its entry is not there."""
+    folder, flavour = root / program.path, flavour_of(program.flavour)
+    missing = [name for name in (program.entry, *flavour.marks) if not (folder / name).is_file()]
+    if missing:
+        raise DsforgeError(
+            "DSF215",
+            f"{folder} is no checkout of {program.flavour}: it has no {missing[0]}",
+            Place(file=str(folder)),
+            "name the folder of the checkout in external.path, and its file in external.entry",
+            exit_code=ExitCode.ENVIRONMENT,
+        )
+
+
+def unknown_revision(program: Program, root: Path) -> str | None:
+    """Return in words how a checkout differs from what is known of its program, or None."""
+    flavour = flavour_of(program.flavour)
+    if not flavour.revisions:
+        return None
+    found = revision_of(root / program.path)
+    if found is not None and found.startswith(flavour.revisions):
+        return None
+    nearest = flavour.revisions[-1]
+    is_what = f"is at revision {found[:12]}" if found else "says nothing of its revision"
+    return f"the checkout {is_what}; its options are taken to be those of {program.flavour} at {nearest}"
+
+
+def revision_of(folder: Path) -> str | None:
+    """Return the commit that a checkout is at, read from git's files without running git."""
+    try:
+        git = _git_folder(folder)
+        head = (git / "HEAD").read_text("utf-8").strip()
+        if not head.startswith("ref: "):
+            return _commit(head)
+        return _ref(_common(git), git, head.removeprefix("ref: "))
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _git_folder(folder: Path) -> Path:
+    git = folder / ".git"
+    if git.is_file():  # a worktree or a submodule
+        return folder / git.read_text("utf-8").strip().removeprefix("gitdir: ")
+    return git
+
+
+def _common(git: Path) -> Path:
+    file = git / "commondir"
+    return git / file.read_text("utf-8").strip() if file.is_file() else git
+
+
+def _ref(common: Path, git: Path, name: str) -> str | None:
+    for place in (git, common):
+        if (place / name).is_file():
+            return _commit((place / name).read_text("utf-8").strip())
+    lines = (common / _PACKED).read_text("utf-8").splitlines()
+    packed = {ref: commit for commit, _, ref in (line.partition(" ") for line in lines)}
+    return _commit(packed.get(name, ""))
+
+
+def _commit(text: str) -> str | None:
+    return text if len(text) >= 40 and _HEX.issuperset(text) else None

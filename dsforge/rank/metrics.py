@@ -1,0 +1,96 @@
+"""Turns an external program's log lines into the run's metrics, validations and events."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from dsforge.base.canonical import dump_line
+from dsforge.base.files import append_line
+from dsforge.records.program import ProgramFile
+from dsforge.records.run_dir import AttemptDir
+from dsforge.records.streams import EvalLine, Event, MetricsLine
+
+_STAND_IN = re.compile(r"^dsforge: a stand-in serves the import of (?P<name>\S+)$")
+
+
+class LogReader:
+    """Reads the lines of one rank; only the rank that prints metrics looks for them."""
+
+    def __init__(self, program: ProgramFile, attempt: AttemptDir, rank: int) -> None:
+        self._program = program
+        self._attempt = attempt
+        self._reads = rank == program.metrics_rank
+        self._first = rank == 0
+        self._patterns = {name: re.compile(pattern) for name, pattern in program.patterns.items()}
+        self._last_time = time.monotonic()
+        self._joined = False
+
+    def start(self) -> None:
+        """Tell that the program runs, where nothing it prints will show that its ranks have met."""
+        if "joined" not in self._patterns and self._reads:
+            self._join("the program started; when its ranks meet, it does not say")
+
+    def take(self, lines: Iterable[str]) -> None:
+        """Record what the lines say; a full disk must not end a run that still trains."""
+        with contextlib.suppress(OSError):
+            for line in lines:
+                self._take(line)
+
+    def _take(self, line: str) -> None:
+        if self._first and (stand_in := _STAND_IN.match(line)):
+            self._event("stand_in", line.removeprefix("dsforge: "), module=stand_in["name"])
+        if not self._reads:
+            return
+        if not self._joined and "joined" in self._patterns and self._patterns["joined"].search(line):
+            self._join("the program's ranks have met")
+        if match := self._patterns["step"].search(line):
+            self._step(match.groupdict())
+        elif match := self._patterns["validation"].search(line):
+            self._validation(match.groupdict())
+
+    def _step(self, found: dict[str, str | None]) -> None:
+        now = time.monotonic()
+        seconds, self._last_time = now - self._last_time, now
+        if (milliseconds := _number(found, "step_milliseconds")) is not None:
+            seconds = milliseconds / 1000
+        step, loss = int(found["step"] or 0), _number(found, "loss")
+        if loss is None or not math.isfinite(loss):
+            self._event("not_finite", f"the loss of step {step} is {found['loss']}", step=step)
+            return
+        line = MetricsLine(
+            time=time.time(),
+            step=step,
+            loss=loss,
+            grad_norm=_number(found, "grad_norm"),
+            learning_rate=_number(found, "learning_rate"),
+            tokens_per_second=self._program.tokens_per_step / max(seconds, 1e-9),
+            step_seconds=seconds,
+            memory_bytes=0,
+        )
+        append_line(self._attempt.metrics, dump_line(line.as_dict()))
+
+    def _validation(self, found: dict[str, str | None]) -> None:
+        step, loss = int(found["step"] or 0), _number(found, "loss")
+        if loss is not None and math.isfinite(loss):
+            line = EvalLine(time=time.time(), step=step, loss=loss, samples=0, seconds=0.0)
+            append_line(self._attempt.metrics, dump_line(line.as_dict()))
+
+    def _join(self, message: str) -> None:
+        self._joined = True
+        self._event("joined", message)
+
+    def _event(self, name: str, message: str, **data: Any) -> None:
+        line = Event(time=time.time(), source="trainer", name=name, message=message, data=data)
+        append_line(self._attempt.events, dump_line(line.as_dict()))
+
+
+def _number(found: dict[str, str | None], name: str) -> float | None:
+    text = found.get(name)
+    with contextlib.suppress(ValueError):
+        return float(text) if text is not None else None
+    return None

@@ -1,0 +1,53 @@
+"""The typed lines of an attempt's streams, in the order in which they are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dsforge.records.run_dir import AttemptDir
+from dsforge.records.streams import (
+    EvalLine,
+    Event,
+    ExitRecord,
+    Line,
+    MetricsLine,
+    WorldReport,
+    parse_line,
+    read_lines,
+)
+
+
+def read_metrics(attempt: AttemptDir) -> tuple[MetricsLine, ...]:
+    """Return the metrics lines of an attempt in the order they were written."""
+    return tuple(line for line in _lines(attempt.metrics) if isinstance(line, MetricsLine))
+
+
+def read_validations(attempt: AttemptDir) -> tuple[EvalLine, ...]:
+    """Return the validations of an attempt in the order they were made."""
+    return tuple(line for line in _lines(attempt.metrics) if isinstance(line, EvalLine))
+
+
+def read_events(attempt: AttemptDir) -> tuple[Event, ...]:
+    """Return the events of an attempt in the order they were written."""
+    return tuple(line for line in _lines(attempt.events) if isinstance(line, Event))
+
+
+def read_reports(attempt: AttemptDir) -> tuple[WorldReport, ...]:
+    """Return the world reports of an attempt by rank."""
+    reports = [line for line in _rank_lines(attempt) if isinstance(line, WorldReport)]
+    return tuple(sorted(reports, key=lambda report: report.rank))
+
+
+def read_exits(attempt: AttemptDir) -> tuple[ExitRecord, ...]:
+    """Return the exit records of an attempt by time."""
+    exits = [line for line in _rank_lines(attempt) if isinstance(line, ExitRecord)]
+    return tuple(sorted(exits, key=lambda record: record.failed_at or record.time))
+
+
+def _rank_lines(attempt: AttemptDir) -> list[Line]:
+    return [line for stream in sorted(attempt.path.glob("ranks-*.jsonl")) for line in _lines(stream)]
+
+
+def _lines(stream: Path) -> list[Line]:
+    parsed = (parse_line(line) for _, line in read_lines(stream))
+    return [line for line in parsed if line is not None]

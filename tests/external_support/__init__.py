@@ -1,0 +1,1 @@
+"""Programs that `trainer: external` starts in tests, and recipes for them."""

@@ -1,0 +1,181 @@
+"""What is passed on, what a revision does wrong, and what a script is not handed: refused at its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsforge.base.errors import DsforgeError, Finding
+from dsforge.plan.resolve import examine, make_plan
+from dsforge.recipe.load import load_recipe
+from tests.external_support.recipes import external
+from tests.support.recipes import loaded, write
+
+RECIPE = """\
+version: 1
+model: {arch: gpt, layers: 4, hidden: 64, heads: 4, vocab: 512}
+cluster: {nodes: 1, gpus_per_node: 4, gpu: cpu}
+parallel: {pp: 2, zero: 1}
+batch: {global: 8, micro: 1, seq_len: 64}
+train: {steps: 30, precision: fp32}
+trainer: external
+external:
+  flavour: FLAVOUR
+  path: checkout
+  arguments: [WORDS]
+"""
+
+
+def found(
+    tmp_path: Path, flavour: str, words: str, *behind: str, changes: tuple[str, ...] = ()
+) -> list[Finding]:
+    recipe = write(tmp_path, RECIPE.replace("FLAVOUR", flavour).replace("WORDS", words))
+    return [one for one in examine(load_recipe(recipe, changes, None, behind)) if one.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    ("flavour", "words", "at", "message", "hint"),
+    [
+        (
+            "megatron-deepspeed",
+            "--log-intervall, 1",
+            "--log-i",
+            "no option",
+            "did you mean `--log-interval`?",
+        ),
+        ("megatron-deepspeed", "--lr, abc", "--lr", "`--lr abc` is not legal", "a number"),
+        ("megatron-deepspeed", "--num-workers, 2.5", "--num-w", "is not legal", "a whole number"),
+        (
+            "megatron-lm",
+            "--lr-decay-style, sine",
+            "--lr-d",
+            "is not legal",
+            "one of constant, linear, cosine",
+        ),
+        ("megatron-lm", "--bf16, yes", "--bf16", "takes no value", "alone"),
+        ("megatron-lm", "--seed", "--seed", "has 0 values, it takes 1", "a whole number"),
+        (
+            "megatron-deepspeed",
+            "--micro-batch-size, 4",
+            "--micro",
+            "contradicts `batch.micro`",
+            "`batch.micro`",
+        ),
+        ("megatron-deepspeed", "--zero-stage, 3", "--zero", "contradicts `parallel.zero`", "`parallel.zero`"),
+        ("megatron-lm", "--bf16", "--bf16", "contradicts `train.precision`", "`train.precision`"),
+        ("megatron-lm", "--train-samples, 10", "--train-s", "what `train.steps` says", "`train.steps`"),
+        ("megatron-lm", "stray", "stray", "belongs to no option", "options alone"),
+        ("gpt-neox", "--x", "--x", "reads a configuration", "remove it"),
+    ],
+)
+def test_what_is_passed_on_is_checked_where_it_stands(tmp_path, flavour, words, at, message, hint):
+    (fault,) = [one for one in found(tmp_path, flavour, words) if one.code == "DSF143"]
+    text = (tmp_path / "recipe.yaml").read_text()
+    assert message in fault.message
+    assert hint in (fault.hint or "")
+    assert fault.place is not None
+    assert (fault.place.line, fault.place.column) == (11, text.splitlines()[10].index(at) + 1)
+
+
+def test_words_behind_two_dashes_have_their_own_place(tmp_path):
+    behind = ("--log-interval", "2", "--micro-batch-size", "4", "--log-interval", "3")
+    twice, contradiction = sorted(
+        (one for one in found(tmp_path, "megatron-lm", "", *behind)),
+        key=lambda one: str(one.place),
+        reverse=True,
+    )
+    assert str(contradiction.place) == "argument 3 after --"
+    assert str(twice.place) == "argument 5 after --"
+    assert "repeats" in twice.message
+
+
+def test_an_equal_value_is_no_contradiction_and_stands_once(tmp_path):
+    recipe = write(tmp_path, RECIPE.replace("FLAVOUR", "megatron-lm").replace("WORDS", "--lr, 3e-4"))
+    words = [word.text for word in make_plan(load_recipe(recipe)).external.arguments]
+    assert words.count("--lr") == 1
+
+
+def test_words_for_no_program_are_refused(tmp_path):
+    with pytest.raises(DsforgeError) as caught:
+        load_recipe(write(tmp_path), (), None, ["--log-interval", "1"])
+    assert caught.value.code == "DSF026"
+    assert str(caught.value.place) == "argument 1 after --"
+
+
+@pytest.mark.parametrize(
+    ("flavour", "change", "key"),
+    [
+        ("megatron-deepspeed", {"batch": {"micro": 2}}, "batch.micro"),
+        ("megatron-deepspeed", {"model": {"arch": "llama"}}, "model"),
+        ("megatron-deepspeed", {"model": {"kv_heads": 2}}, "model"),
+        ("megatron-deepspeed", {"train": {"seed": 0}}, "train.seed"),
+        (
+            "megatron-deepspeed",
+            {"train": {"recompute": "full", "recompute_every": 2}},
+            "train.recompute_every",
+        ),
+        ("megatron-lm", {"parallel": {"pp": 1, "dp": 4, "zero": 2}}, "parallel.zero"),
+        ("megatron-lm", {"parallel": {"vp": 2}}, "parallel.schedule"),
+        (
+            "megatron-lm",
+            {"parallel": {"tp": 1, "dp": 4, "sequence_parallel": True}},
+            "parallel.sequence_parallel",
+        ),
+        ("megatron-lm", {"model": {"layers": 3}}, "parallel.pp"),
+        ("gpt-neox", {"data": {"train": [[1.0, "a"]]}}, "data"),
+    ],
+)
+def test_a_known_failure_is_refused_before_launch(flavour, change, key):
+    faults = [one for one in examine(external(flavour, change)) if one.code == "DSF144"]
+    assert key in [one.key for one in faults]
+    assert all(one.hint for one in faults)
+    assert not [one for one in examine(external(flavour)) if one.code == "DSF144"]
+
+
+def test_flash_attention_lifts_the_limit_on_micro_batches():
+    recipe = external("megatron-deepspeed", {"batch": {"micro": 2}}, arguments=["--use-flash-attn-v2"])
+    assert not [one for one in examine(recipe) if one.code == "DSF144"]
+
+
+def test_a_key_that_no_program_takes_is_refused():
+    (fault,) = [
+        one
+        for one in examine(external("megatron-deepspeed", {"parallel": {"sequence_parallel": True}}))
+        if one.code == "DSF140"
+    ]
+    assert fault.key == "parallel.sequence_parallel"
+    (fault,) = [
+        one for one in examine(external("megatron-lm", {"checkpoint": {"keep": 2}})) if one.code == "DSF140"
+    ]
+    assert fault.key == "checkpoint.keep"
+
+
+def test_a_script_is_handed_what_it_asks_for_and_nothing_set_is_lost(tmp_path):
+    words = '"--batch={batch.micro}", "{train.steps}", "{checkpoints}", \'{"a": 1}\''
+    text = RECIPE.replace("FLAVOUR", "script").replace("WORDS", words).replace("pp: 2, zero: 1", "")
+    recipe = write(tmp_path, text.replace("path: checkout", "path: checkout\n  entry: train.py"))
+    (lost,) = examine(load_recipe(recipe))
+    assert (lost.code, lost.key) == ("DSF145", "train.precision")
+    made = make_plan(load_recipe(write(tmp_path, recipe.read_text().replace(", precision: fp32", ""))))
+    assert [(word.text, word.base) for word in made.external.arguments] == [
+        ("--batch=1", None),
+        ("30", None),
+        (".", "checkpoints"),
+        ('{"a": 1}', None),
+    ]
+
+
+def test_a_script_that_asks_for_what_is_not_there(tmp_path):
+    words = '"{batch.mirco}", "--c={ds_config}"'
+    wrong = found(tmp_path, "script", words)
+    near, inside = [one for one in wrong if one.code == "DSF143"]
+    assert "did you mean `{batch.micro}`?" in near.hint
+    assert "an argument of its own" in inside.hint
+
+
+def test_a_program_without_trainer_and_a_trainer_without_program():
+    (lone,) = [one for one in examine(loaded({"trainer": "external"})) if one.code == "DSF142"]
+    assert lone.key == "trainer"
+    (idle,) = [one for one in examine(external("megatron-lm", {"trainer": "forge"})) if one.code == "DSF142"]
+    assert (idle.key, str(idle.fix)) == ("external", "trainer=external")

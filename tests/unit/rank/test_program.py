@@ -1,0 +1,144 @@
+"""The command of an external program: paths, configuration, stand-ins for imports."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsforge.rank.metrics import LogReader
+from dsforge.rank.program import command, variables
+from dsforge.records.program import ProgramFile, read_program, resolve
+from dsforge.records.run_dir import AttemptDir
+from dsforge.records.streams import Event, MetricsLine, parse_line, read_lines
+
+STEP = r"step (?P<step>\d+) loss (?P<loss>\S+)"
+
+
+def made(**changes: object) -> ProgramFile:
+    facts = {
+        "flavour": "script",
+        "folder": "code",
+        "entry": "train.py",
+        "arguments": (),
+        "bases": {},
+        "patterns": {"step": STEP, "validation": "never (?P<step>x)(?P<loss>x)"},
+        "metrics_rank": 0,
+        "tokens_per_step": 100,
+    }
+    return ProgramFile(**{**facts, **changes})  # type: ignore[arg-type]  # values are of the fields' types
+
+
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {
+        "DSFORGE_ROOT": str(tmp_path / "recipes"),
+        "DSFORGE_PLAN": str(tmp_path / "bundle" / "plan.json"),
+        "DSFORGE_CHECKPOINT_DIR": str(tmp_path / "kept"),
+        "DSFORGE_CORPUS": "/cache/corpus",
+    }
+
+
+def test_paths_are_put_together_where_the_rank_runs(tmp_path):
+    bases = {"1": "root", "2": "bundle", "3": "checkpoints", "4": "corpus", "5": "root"}
+    program = made(arguments=("--a", "../d $x", "ds_config.json", ".", "-valid", "/abs"), bases=bases)
+    argv = command(program, environ(tmp_path))
+    assert argv[2:] == [
+        str(tmp_path / "recipes" / "code" / "train.py"),
+        "--a",
+        str(tmp_path / "d $x"),
+        str(tmp_path / "bundle" / "ds_config.json"),
+        str(tmp_path / "kept"),
+        "/cache/corpus-valid",
+        "/abs",
+    ]
+
+
+def test_a_base_that_is_not_known_is_named():
+    with pytest.raises(ValueError, match="DSFORGE_CORPUS is not set"):
+        resolve("", "corpus", {})
+
+
+def test_a_configuration_travels_in_one_argument(tmp_path):
+    program = made(
+        configuration={"save": ".", "optimizer": {"lr": 0.1}, "train_data_paths": ["a", "b"]},
+        configuration_bases={"save": "checkpoints", "train_data_paths": "root"},
+        configuration_option="--megatron_config",
+    )
+    option, encoded = command(program, environ(tmp_path))[-2:]
+    assert option == "--megatron_config"
+    assert json.loads(base64.urlsafe_b64decode(encoded)) == {
+        "save": str(tmp_path / "kept"),
+        "optimizer": {"lr": 0.1},
+        "train_data_paths": [str(tmp_path / "recipes" / "a"), str(tmp_path / "recipes" / "b")],
+    }
+    assert program.configuration is not None
+    assert program.configuration["save"] == "."
+
+
+def test_the_file_reads_as_it_was_written(tmp_path):
+    program = made(arguments=("x", "é\n$"), bases={"0": "root"}, stubs=("apex",))
+    (tmp_path / "program.json").write_text(program.to_json())
+    assert read_program(tmp_path / "program.json") == program
+    (tmp_path / "program.json").write_text('{"flavour": "script"}')
+    with pytest.raises(ValueError, match="names no program"):
+        read_program(tmp_path / "program.json")
+
+
+def run(tmp_path: Path, code: str, *stubs: str) -> subprocess.CompletedProcess[str]:
+    added = variables(made(stubs=stubs), {**environ(tmp_path), "PYTHONPATH": str(tmp_path / "mine")})
+    full = {**os.environ, **added}
+    return subprocess.run([sys.executable, "-c", code], env=full, capture_output=True, text=True, check=False)
+
+
+def test_a_missing_import_is_served_told_and_fails_when_used(tmp_path):
+    code = "import apex.optimizers as a; print(a.__name__); a.FusedAdam()"
+    done = run(tmp_path, code, "apex")
+    assert done.stdout == "apex.optimizers\n"
+    assert "a stand-in serves the import of apex\n" in done.stderr
+    assert "a stand-in serves the import of apex.optimizers\n" in done.stderr
+    assert "RuntimeError: apex.optimizers.FusedAdam was called" in done.stderr
+
+
+def test_what_is_installed_or_not_named_is_left_alone(tmp_path):
+    done = run(tmp_path, "import json; print(json.dumps(1)); import apex", "json")
+    assert done.stdout == "1\n"
+    assert "ModuleNotFoundError: No module named 'apex'" in done.stderr
+    assert "stand-in" not in done.stderr
+
+
+def test_another_sitecustomize_still_runs(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "sitecustomize.py").write_text("print('theirs')")
+    assert run(tmp_path, "pass", "apex").stdout == "theirs\n"
+
+
+def lines(path: Path) -> list[object]:
+    return [parse_line(line) for _, line in read_lines(path)]
+
+
+def test_lines_become_metrics_and_what_is_not_finite_an_event(tmp_path):
+    attempt = AttemptDir(tmp_path)
+    reader = LogReader(made(), attempt, 0)
+    reader.start()
+    reader.take(["noise", "step 1 loss 2.5", "step 2 loss nan"])
+    (step,) = lines(attempt.metrics)
+    assert isinstance(step, MetricsLine)
+    assert (step.step, step.loss, step.learning_rate, step.grad_norm) == (1, 2.5, None, None)
+    joined, wrong = lines(attempt.events)
+    assert isinstance(joined, Event)
+    assert isinstance(wrong, Event)
+    assert (joined.name, wrong.name, wrong.data) == ("joined", "not_finite", {"step": 2})
+
+
+def test_only_the_rank_that_prints_is_read(tmp_path):
+    attempt = AttemptDir(tmp_path)
+    reader = LogReader(made(metrics_rank=1), attempt, 0)
+    reader.start()
+    reader.take(["step 1 loss 2.5"])
+    assert not attempt.metrics.exists()
+    assert not attempt.events.exists()
