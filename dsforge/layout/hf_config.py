@@ -6,27 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+from dsforge.base.errors import DsforgeError
+from dsforge.catalog.hf.training import training_config
 from dsforge.layout.shape import Shape, resolve_shape
 
-_NOT_OF_THE_MODEL = (
-    "_name_or_path",
-    "architectures",
-    "auto_map",  # names code beside the file, which is never run
-    "dtype",
-    "torch_dtype",
-    "pad_token_id",  # its row of the embedding would get no gradient; samples are never padded here
-    "quantization_config",  # of the file's weights; what trains is never quantised
-    "transformers_version",
-    "use_cache",
-)
-_DROPOUTS = {
-    "gpt2": ("attn_pdrop", "embd_pdrop", "resid_pdrop"),
-    "llama": ("attention_dropout",),
-    "mistral": ("attention_dropout",),
-    "qwen2": ("attention_dropout",),
-    "qwen3": ("attention_dropout",),
-}
-"""What the classes of transformers 5 call their dropouts; GPT2Config takes 0.1 for a missing one."""
 _FREE = ("name", "arch", "nominal_parameters", "traits")
 """Fields of a shape that say nothing of the model, or that are compared one by one."""
 
@@ -83,24 +66,20 @@ def _llama_like(shape: Shape) -> dict[str, Any]:
     return config
 
 
-def for_training(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config without what training does not ask it for, and without dropout."""
-    kept = {key: value for key, value in values.items() if key not in _NOT_OF_THE_MODEL}
-    return kept | dict.fromkeys(_DROPOUTS.get(str(values["model_type"]), ()), 0.0)
-
-
 def misfits(shape: Shape) -> list[str]:
     """Return in what the model that `config_of` describes would differ from a shape."""
     return list(_unlike(resolve_shape(shape.name, shape.max_positions, config_of(shape)), shape))
 
 
 def config_faults(found: Mapping[str, Any], wanted: Mapping[str, Any], name: str) -> list[str]:
-    """Return in what two configs describe different models; `name` is the found one's, for messages.
-
-    DsforgeError DSF033, DSF034 when the found one cannot be read.
-    """
-    faults = list(_unlike(resolve_shape(name, 1, found), resolve_shape("the plan", 1, wanted)))
-    if _scaling(found) != _scaling(wanted) and not faults:
+    """Return in what two configs describe different models, or why the found one describes none."""
+    should = training_config(wanted, "the plan")
+    try:
+        faults = list(_unlike(resolve_shape(name, 1, found), resolve_shape("the plan", 1, wanted)))
+        is_ = training_config(found, name)
+    except DsforgeError as error:
+        return [error.message]
+    if is_.get("rope_parameters") != should.get("rope_parameters") and not faults:
         faults.append("RoPE scaled otherwise")
     return faults
 
@@ -113,9 +92,3 @@ def _unlike(found: Shape, wanted: Shape) -> Iterator[str]:
             is_, should = getattr(one, field.name), getattr(other, field.name)
             if is_ != should and not free:
                 yield f"{field.name} {is_}, not {should}"
-
-
-def _scaling(config: Mapping[str, Any]) -> dict[str, Any]:
-    values = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
-    kind = values.pop("rope_type", values.pop("type", "default"))
-    return {**{key: value for key, value in values.items() if key != "rope_theta"}, "rope_type": kind}

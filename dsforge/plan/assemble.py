@@ -9,10 +9,11 @@ from typing import Any
 from dsforge import __version__
 from dsforge.base.errors import Finding
 from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.hf.training import training_config
 from dsforge.catalog.tables import Hardware
 from dsforge.cost.states import gradient_sum_bytes, nominal, state_bytes
 from dsforge.external.values import INIT_STD
-from dsforge.layout.hf_config import config_of, for_training
+from dsforge.layout.hf_config import config_of
 from dsforge.layout.shape import Shape
 from dsforge.layout.stages import stage_components
 from dsforge.plan.auto import Resolved
@@ -58,8 +59,9 @@ def assemble(
     hf_config = None
     if capabilities(recipe.trainer).hugging_face:
         given = model_config or config_of(shape)
-        hf_config = for_training(given)
-        for key in sorted(key for key, value in hf_config.items() if given.get(key, value) != value):
+        hf_config = training_config(given, shape.name)
+        off = (key for key, value in hf_config.items() if value == 0.0 and given.get(key, value) != value)
+        for key in sorted(off):
             resolved.decide(f"model.{key}", hf_config[key], "the trainer applies no dropout")
     external = _external(recipe, shape, hardware, resolved)
     return Plan(
@@ -129,7 +131,7 @@ def _model(shape: Shape, padded_vocab: int, hf_config: dict[str, Any] | None) ->
         linear_bias=traits.qkv_bias and traits.output_bias and traits.mlp_bias,
         qkv_bias=traits.qkv_bias,
         qk_norm=traits.qk_norm,
-        init_std=INIT_STD,
+        init_std=(hf_config or {}).get("initializer_range", INIT_STD),
         hf_config=hf_config,
     )
 

@@ -7,7 +7,9 @@ from dataclasses import replace
 from dsforge.base.errors import DsforgeError, Finding, Place, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.hf.training import training_config
 from dsforge.catalog.tables import Hardware, find_hardware
+from dsforge.layout.hf_config import config_of
 from dsforge.layout.shape import Shape, resolve_shape
 from dsforge.plan.assemble import assemble
 from dsforge.plan.auto import Resolved, resolve_autos
@@ -67,7 +69,11 @@ def _look_up(loaded: LoadedRecipe) -> tuple[Shape | None, Hardware | None, list[
     problems = []
     shape = hardware = None
     try:
-        shape = resolve_shape(recipe.model, recipe.batch.seq_len, loaded.model_config)
+        found = resolve_shape(recipe.model, recipe.batch.seq_len, loaded.model_config)
+        if capabilities(recipe.trainer).hugging_face:
+            name = found.name if loaded.model_config is None else str(recipe.model)
+            training_config(loaded.model_config or config_of(found), name)
+        shape = found
     except DsforgeError as error:
         problems.append(_as_finding(error, "model", loaded.place("model")))
     try:

@@ -15,18 +15,16 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
+from dsforge.base.json_file import read_object
 from dsforge.layout.hf_config import config_faults
 from dsforge.plan.types import Plan
-from dsforge.train import initial
+from dsforge.recipe.model_file import MOST_CONFIG_BYTES
+from dsforge.records.weights import Unfit, Unreadable, find_tensors, matched
+from dsforge.train import initial, world
 from dsforge.train.hf_names import parts
 from dsforge.train.parameters import model_parameters
-
-_MOST_NAMED = 4
-_TABLES = ("rotary_emb.inv_freq",)
-"""Tables that older versions of transformers saved beside the weights."""
 
 
 @torch.no_grad()
@@ -47,20 +45,56 @@ def load(model: nn.Module, plan: Plan, folder: Path, rank: int) -> None:
     """Fill a model with the weights of a folder; every rank must call it.
 
     DsforgeError DSF343 when a file cannot be read, DSF344 when the folder's config is not the plan's, or
-    tensors are missing, left over or of another shape; nothing is filled then.
+    tensors are missing, left over, or of another shape or type; nothing is filled then. DSF344, too, for
+    a value that is not finite, which is seen while filling.
     """
+    try:
+        _check_config(plan, folder)
+        _fill(model, folder, rank)
+    except Unreadable as error:
+        raise _unreadable(error.path, error.why) from error
+    except Unfit as error:
+        raise _misfit(folder, error) from error
+
+
+def _check_config(plan: Plan, folder: Path) -> None:
     assert plan.model.hf_config is not None, "the planner writes it for this trainer"
-    config = _read(lambda: loads((folder / "config.json").read_text("utf-8")), folder / "config.json")
+    path = folder / "config.json"
+    config = _read(lambda: read_object(path, MOST_CONFIG_BYTES), path)
     if faults := config_faults(config, plan.model.hf_config, "config.json"):
-        raise _misfit(folder, faults)
-    parameters = dict(model.named_parameters())
+        raise Unfit(faults)
+
+
+def _fill(model: nn.Module, folder: Path, rank: int) -> None:
+    parameters, held = dict(model.named_parameters()), find_tensors(folder)
+    wanted = {name: tuple(getattr(one, "ds_shape", one.shape)) for name, one in parameters.items()}
+    tied = model.all_tied_weights_keys
+    names = matched(held, wanted, model.base_model_prefix, tied)
+    faults: list[str] = []
     with contextlib.ExitStack() as stack:
-        where = _tensors(folder, stack)
-        names = _matched(model, parameters, where, folder)
+        streams = {
+            path: _read(lambda path=path: stack.enter_context(safe_open(path, "pt")), path)
+            for path in sorted({one.path for one in held.values()})
+        }
+
+        def tensor(name: str) -> torch.Tensor:
+            path = held[name].path
+            read: torch.Tensor = _read(lambda: streams[path].get_tensor(name), path)
+            return read
+
+        for again, source in tied.items():
+            if again in held and not torch.equal(tensor(again), tensor(names[source])):
+                raise Unfit([f"{again} is not {source}, to which the model ties it"])
         for name, parameter in parameters.items():
             with _open_to_fill([parameter], rank) as fills:
                 if fills:
-                    parameter.copy_(_tensor(where, names[name], folder))
+                    parameter.copy_(tensor(names[name]))
+                    if not parameter.isfinite().all():
+                        faults.append(f"{name} holds values that are not finite")
+    if any(hasattr(parameter, "ds_id") for parameter in parameters.values()):
+        faults = world.from_rank_0(rank, lambda: faults)
+    if faults:
+        raise Unfit(faults)
 
 
 @contextlib.contextmanager
@@ -75,62 +109,11 @@ def _open_to_fill(parameters: list[nn.Parameter], rank: int) -> Iterator[bool]:
         yield rank == 0
 
 
-def _tensors(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
-    """Return tensor name to the open file that holds it."""
-    paths = sorted(folder.glob("*.safetensors"))
-    if not paths:
-        raise _unreadable(folder, "holds no *.safetensors")
-    where: dict[str, Any] = {}
-    for path in paths:
-        stream = _read(lambda path=path: stack.enter_context(safe_open(path, "pt")), path)
-        where |= dict.fromkeys(stream.keys(), stream)
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        listed = _read(lambda: set(loads(index.read_text("utf-8"))["weight_map"]), index)
-        if absent := sorted(listed - where.keys()):
-            raise _misfit(folder, [f"{name} is listed but in no file" for name in absent])
-    return where
-
-
-def _tensor(where: Mapping[str, Any], name: str, folder: Path) -> torch.Tensor:
-    return _read(lambda: where[name].get_tensor(name), folder)
-
-
 def _read(read: Callable[[], Any], path: Path) -> Any:
     try:
         return read()
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise _unreadable(path, str(error).partition("\n")[0]) from error
-
-
-def _matched(
-    model: nn.Module, parameters: Mapping[str, nn.Parameter], where: Mapping[str, Any], folder: Path
-) -> dict[str, str]:
-    """Return each parameter's name in the files, which may lack the prefix of the bare model."""
-    prefix = f"{model.base_model_prefix}."
-    names = {name: name if name in where else name.removeprefix(prefix) for name in parameters}
-    faults = [f"{name} is missing" for name in parameters if names[name] not in where]
-    for name, parameter in parameters.items():
-        if names[name] in where:
-            found = list(where[names[name]].get_slice(names[name]).get_shape())
-            wanted = list(getattr(parameter, "ds_shape", parameter.shape))
-            if found != wanted:
-                faults.append(f"{name} has shape {found}, not {wanted}")
-    # Files of older versions hold masks beside the weights, and a tied head under both of its names.
-    idle = (*model._keys_to_ignore_on_load_unexpected, *_TABLES)
-    tied = model.all_tied_weights_keys
-    left = sorted(set(where) - set(names.values()))
-    for name in left:
-        source = tied.get(name)
-        if source is not None:
-            both = [_tensor(where, one, folder) for one in (name, names[source]) if one in where]
-            if not all(torch.equal(one, both[0]) for one in both):
-                faults.append(f"{name} is not {source}, to which the model ties it")
-        elif not name.endswith(idle):
-            faults.append(f"{name} is no parameter of the model")
-    if faults:
-        raise _misfit(folder, faults)
-    return names
+    except (OSError, SafetensorError, ValueError) as error:
+        raise Unreadable(path, str(error).partition("\n")[0]) from error
 
 
 def _unreadable(path: Path, why: str) -> DsforgeError:
@@ -143,11 +126,10 @@ def _unreadable(path: Path, why: str) -> DsforgeError:
     )
 
 
-def _misfit(folder: Path, faults: list[str]) -> DsforgeError:
-    more = f" and {len(faults) - _MOST_NAMED} more" if len(faults) > _MOST_NAMED else ""
+def _misfit(folder: Path, error: Unfit) -> DsforgeError:
     return DsforgeError(
         "DSF344",
-        f"the weights to start from are of another model: {'; '.join(faults[:_MOST_NAMED])}{more}",
+        f"the weights to start from are of another model: {error}",
         Place(file=str(folder)),
         "name that model's config.json as the model, or the folder of this model's weights",
         ExitCode.BEFORE_FIRST_STEP,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,8 @@ def make_model(plan: Plan, device: torch.device, ds_config: dict[str, Any]) -> n
     from transformers.initialization import no_init_weights
 
     assert plan.model.hf_config is not None, "the planner writes it for this trainer"
-    values = dict(plan.model.hf_config)
+    # transformers writes into the mappings that it is given.
+    values = copy.deepcopy(plan.model.hf_config)
     config = AutoConfig.for_model(values.pop("model_type"), **values)
     precision = torch.bfloat16 if plan.train.precision == "bf16" else torch.float32
     with no_init_weights(), _dealt_out(ds_config) if plan.layout.zero == 3 else device:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from dsforge.base.exits import ExitCode
-from dsforge.plan.types import Layout, Model
+from dsforge.plan.types import Layout, Model, Plan
 from dsforge.train import checkpoint, cpu_support, fused, quiet, resume, world
 from dsforge.train.batches import Batches, micro_batches, no_batches, read_ahead, to_device
 from dsforge.train.context import RankContext
@@ -79,7 +79,7 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
         engine = trainer.build(context, groups, device, restored=choice is not None)
         parts = fused.found(device, plan.train.attention_dropout) | {"optimizer": engine.optimizer_name}
         recorder.event("built", "model and optimizer are ready", fused=parts)
-        first_step = go_on(engine, recorder, choice)
+        first_step = go_on(engine, recorder, choice, plan)
         batches = to_device(load(context, corpus, where, first_step), device)
         ended = run(context, engine, recorder, batches, first_step, data, validation)
     if ended is ExitCode.OK:
@@ -102,14 +102,22 @@ def facts_of(context: RankContext, corpus: Samples | None) -> DataFacts:
     return world.from_rank_0(context.rank, read)
 
 
-def go_on(engine: Engine, recorder: Recorder, choice: tuple[Path, int] | None) -> int:
+def go_on(engine: Engine, recorder: Recorder, choice: tuple[Path, int] | None, plan: Plan) -> int:
     """Load the checkpoint that this attempt goes on from and return the steps that it has done, else 0."""
     if choice is None:
         return 0
     folder, step = choice
     checkpoint.restore(engine, folder)
-    recorder.event("resumed", f"resumed from the checkpoint of step {step}", step=step, folder=str(folder))
+    recorder.event("resumed", resumed_from(step, plan), step=step, folder=str(folder))
     return step
+
+
+def resumed_from(step: int, plan: Plan) -> str:
+    """Return what a run that goes on from a checkpoint says, also of first weights that it does not use."""
+    said = f"resumed from the checkpoint of step {step}"
+    if plan.checkpoint.init is None:
+        return said
+    return f"{said}; the first weights in {plan.checkpoint.init} are not used"
 
 
 def load(context: RankContext, corpus: Samples | None, where: world.Coordinates, first_step: int) -> Batches:

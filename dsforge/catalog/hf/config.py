@@ -33,6 +33,7 @@ _LIMITS = {
     "vocab_size": MOST_VOCAB,
 }
 """What a count may be at most by its key, where that is not `_LARGEST`."""
+_LARGEST_FLOAT = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,9 @@ class Config:
 
     def fail(self, key: str, reason: str, hint: str | None = None) -> NoReturn:
         """Raise DSF034 about one key."""
-        shown = f"`{key}: {_json(self.values[key])}`" if key in self.values else f"`{key}`"
-        raise DsforgeError("DSF034", f"{shown} of {self.name} {reason}", hint=hint or f"correct `{key}`")
+        word = shown(key)[1:-1]
+        place = f"`{word}: {shown(self.values[key])}`" if key in self.values else f"`{word}`"
+        raise DsforgeError("DSF034", f"{place} of {self.name} {reason}", hint=hint or f"correct `{word}`")
 
     def put(self, **values: Any) -> Config:
         """Return a config with some values set."""
@@ -72,11 +74,7 @@ class Config:
         value = self.values.get(key)
         if value is None:
             return default
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not 0 < value <= sys.float_info.max
-        ):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LARGEST_FLOAT:
             self.fail(key, "is not a positive number")
         return float(value)
 
@@ -131,22 +129,28 @@ def rotary(config: Config, default_theta: float = 10_000.0, default_fraction: fl
     for key in ("rope_parameters", "rope_scaling"):
         if config.has(key) and not isinstance(config.values[key], Mapping):
             config.fail(key, "is not a mapping")
-    newer = Config(config.values.get("rope_parameters") or {}, f"{config.name}, rope_parameters")
-    scaling = Config(config.values.get("rope_scaling") or newer.values, config.name)
+    given = config.values.get("rope_scaling") or config.values.get("rope_parameters") or {}
+    scaling = Config(given, f"{config.name}, its RoPE")
     kind = scaling.values.get("rope_type", scaling.values.get("type", "default"))
     theta = config.number("rotary_emb_base", config.number("rope_theta", default_theta))
     fraction = config.number("rotary_pct", config.number("partial_rotary_factor", default_fraction))
     return {
-        "rope_theta": newer.number("rope_theta", theta),
-        "rotary_fraction": newer.number("partial_rotary_factor", fraction),
+        "rope_theta": scaling.number("rope_theta", theta),
+        "rotary_fraction": scaling.number("partial_rotary_factor", fraction),
         "rope_scaling": kind != "default",
     }
 
 
 def _listed(values: Sequence[Any]) -> str:
-    return " or ".join(f"`{_json(value)}`" for value in values)
+    return " or ".join(f"`{shown(value)}`" for value in values)
 
 
-def _json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: JSON, not too long."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        text = "[" * 61
+    # Half of a surrogate pair is legal in JSON and cannot be written anywhere else.
+    text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -7,7 +7,7 @@ from typing import Any
 
 from dsforge.base.errors import DsforgeError
 from dsforge.catalog.hf import dense, experts
-from dsforge.catalog.hf.config import Config, Row
+from dsforge.catalog.hf.config import Config, Row, shown
 
 _KNOWN: dict[str, tuple[str, Callable[[Config], Row]]] = {
     "bloom": ("BloomForCausalLM", dense.bloom),
@@ -45,7 +45,7 @@ def model_row(values: Mapping[str, Any], name: str) -> Row:
     """
     model_type = values.get("model_type")
     if not isinstance(model_type, str) or model_type not in _KNOWN:
-        said = f"`model_type: {model_type}`" if model_type is not None else "no `model_type`"
+        said = f"`model_type: {shown(model_type)}`" if model_type is not None else "no `model_type`"
         raise DsforgeError(
             "DSF033",
             f"{name} has {said}, which is not an architecture known here",

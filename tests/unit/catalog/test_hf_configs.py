@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -110,7 +111,7 @@ def test_an_unknown_architecture_is_named(model_type: Any):
     assert caught.value.code == "DSF033"
     assert "`model_type" in caught.value.message
     assert "x/config.json" in caught.value.message
-    assert str(model_type or "") in caught.value.message
+    assert (json.dumps(model_type) if model_type else "") in caught.value.message
     assert "llama" in (caught.value.hint or "")
 
 

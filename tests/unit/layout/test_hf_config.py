@@ -9,7 +9,7 @@ import pytest
 
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.tables import models
-from dsforge.layout.hf_config import config_faults, config_of, for_training, misfits
+from dsforge.layout.hf_config import config_faults, config_of, misfits
 from dsforge.layout.shape import resolve_shape
 
 BUILT = [
@@ -40,25 +40,6 @@ def test_a_preset_is_read_back_as_it_was_written(name: str):
 def test_what_no_class_has_is_named(name: str, changes: dict[str, Any], told: list[str]):
     found = misfits(replace(resolve_shape(name, 2048), **changes))
     assert found[: len(told)] == told
-
-
-def test_training_asks_for_no_dropout_and_runs_no_code():
-    raw = {
-        "model_type": "gpt2",
-        "n_embd": 8,
-        "embd_pdrop": 0.5,
-        "auto_map": {"AutoModel": "evil.Model"},
-        "torch_dtype": "float16",
-        "pad_token_id": 3,
-        "quantization_config": {"bits": 4},
-    }
-    assert for_training(raw) == {
-        "model_type": "gpt2",
-        "n_embd": 8,
-        "attn_pdrop": 0.0,
-        "embd_pdrop": 0.0,
-        "resid_pdrop": 0.0,
-    }
 
 
 QWEN = {

@@ -1,0 +1,104 @@
+"""A config.json's values are understood, left out because they change nothing, or refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dsforge.base.errors import DsforgeError
+from dsforge.catalog.hf.training import training_config
+
+QWEN: dict[str, Any] = {
+    "model_type": "qwen2",
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "vocab_size": 256,
+}
+GPT2: dict[str, Any] = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 9}
+
+
+def test_dropout_ids_and_code_are_left_out():
+    extra = {
+        "embd_pdrop": 0.5,
+        "auto_map": {"AutoModel": "evil.Model"},
+        "torch_dtype": "float16",
+        "pad_token_id": 3,
+        "summary_type": "cls_index",
+        "pretraining_tp": 1,
+        "n_inner": None,
+    }
+    assert training_config({**GPT2, **extra}, "config.json") == {
+        **GPT2,
+        "attn_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+
+
+def test_numbers_are_typed_and_both_spellings_of_rope_become_one():
+    older = {"rope_theta": 1000000, "rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": 32}}
+    newer = {
+        "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "beta_fast": 32.0},
+        "num_key_value_heads": 4,
+    }
+    read = training_config({**QWEN, **older, "rms_norm_eps": 1, "initializer_range": 0}, "config.json")
+    assert read["rope_parameters"] == newer["rope_parameters"]
+    assert {type(value) for key, value in read["rope_parameters"].items() if key != "rope_type"} == {float}
+    assert [(read[key], type(read[key])) for key in ("rms_norm_eps", "initializer_range")] == [
+        (1.0, float),
+        (0.0, float),
+    ]
+    # Qwen2Config takes 32 for a missing one.
+    assert read["num_key_value_heads"] == 4
+    assert training_config({**QWEN, **newer}, "config.json") == training_config({**QWEN, **older}, "x")
+
+
+def test_kinds_of_layers_that_follow_from_the_window_are_taken():
+    window = {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}
+    kinds = ["full_attention", "sliding_attention", "sliding_attention"]
+    read = training_config({**QWEN, **window, "layer_types": kinds}, "config.json")
+    assert {key: read[key] for key in window} == window
+    assert "layer_types" not in read
+    with pytest.raises(DsforgeError, match="layer_types"):
+        training_config({**QWEN, "layer_types": kinds}, "config.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"attribute_map": {"hidden_size": "vocab_size"}}, "`attribute_map: "),
+        ({"pruned_heads": {"0": [1]}}, "`pruned_heads: "),
+        ({"pretraining_tp": 2}, "`pretraining_tp: 2`"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "`quantization_config: "),
+        ({"per_layer_config": {"0": {"head_dim": 2}}}, "`per_layer_config: "),
+        ({"layer_types": ["sliding_attention"] * 3}, "`layer_types: "),
+        ({"layer_types": 7}, "`layer_types: 7`"),
+        ({"new_in_next_version": True}, "`new_in_next_version: true`"),
+        ({"initializer_range": "0.02"}, "`initializer_range: "),
+        ({"initializer_range": float("nan")}, "`initializer_range: NaN`"),
+        ({"rms_norm_eps": 10**400}, "`rms_norm_eps: "),
+        ({"rope_theta": 1}, "`rope_theta: 1`"),
+        ({"rope_scaling": {"rope_type": "ntk", "factor": 2.0}}, "`rope_type: "),
+        ({"rope_scaling": {"rope_type": ["yarn"]}}, "`rope_type: "),
+        ({"rope_scaling": {"type": "yarn"}}, "`factor` "),
+        ({"rope_scaling": {"type": "linear", "factor": 0.5}}, "`factor: 0.5`"),
+        ({"rope_scaling": {"type": "linear", "factor": 2, "beta_fast": 3}}, "`beta_fast: 3`"),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {"rope_type": "default"}},
+            "rope_",
+        ),
+        ({"partial_rotary_factor": 0.5}, "`partial_rotary_factor: 0.5`"),
+        ({"model_type": "llama", "hidden_size": 50, "head_dim": 12}, "`hidden_size: 50`"),
+        ({"model_type": "phi3"}, "`model_type: "),
+    ],
+)
+def test_what_would_change_the_model_is_refused_by_name(changes: dict[str, Any], told: str):
+    with pytest.raises(DsforgeError) as caught:
+        training_config({**QWEN, **changes}, "config.json")
+    assert caught.value.code == "DSF034"
+    assert told in caught.value.message
