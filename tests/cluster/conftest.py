@@ -69,7 +69,8 @@ ADDRESSES = ("127.0.0.2", "127.0.0.3")
 def _need(*programs: str) -> None:
     missing = [name for name in programs if shutil.which(name, path=f"{os.environ['PATH']}:{_SBIN}") is None]
     if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
+        absent = pytest.fail if os.environ.get("DSFORGE_CLUSTER_TESTS") == "mandatory" else pytest.skip
+        absent(f"not installed: {', '.join(missing)}")
     if os.geteuid() != 0:
         pytest.skip("starts daemons, which needs root")
 
