@@ -24,6 +24,7 @@ PATIENCE_SECONDS = 240.0
 SECRET = "a 'b' $c, d"
 LAUNCH = """launch:
   launcher: slurm
+  stop_timeout: 1m
   slurm: {partition: train, time: 10m, notice: 1m, extra: [--exclusive]}
   env: {GLOO_SOCKET_IFNAME: lo, ODD: "a 'b', $HOME;"}
   env_from: [HF_TOKEN]
