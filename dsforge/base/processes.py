@@ -53,11 +53,14 @@ def children_of(pid: int) -> list[int]:
     return [child for child in _all_pids() if parent_of(child) == pid]
 
 
-def reap(sessions: set[int]) -> None:
-    """Collect ended children of these sessions, so that adopted orphans do not stay as zombies."""
+def reap(sessions: set[int], *, but: int) -> None:
+    """Collect ended children of these sessions, so that adopted orphans do not stay as zombies.
+
+    `but` is left: the child whose status somebody else will ask for, and which would be lost here.
+    """
     for child in children_of(os.getpid()):
         fields = _stat_fields(child)
-        if fields is not None and fields[0] == "Z" and int(fields[3]) in sessions:
+        if child != but and fields is not None and fields[0] == "Z" and int(fields[3]) in sessions:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(child, os.WNOHANG)
 

@@ -89,7 +89,7 @@ class Attempt:
                 return verdict or self._cause(runner)
             finally:
                 stopper.kill()
-                processes.reap(self._sessions(runner))
+                processes.reap(self._sessions(runner), but=runner.identity.pid)
 
     def _watch(self, runner: Runner, on_stopping: Callable[[], None]) -> Cause | None:
         """Return when the attempt is over: a cause that dsforge itself sets, or None to look for one."""
@@ -120,7 +120,7 @@ class Attempt:
                 over_at = over_at or time.monotonic() + _DRAIN_SECONDS
                 if time.monotonic() >= over_at:
                     return None
-            processes.reap(self._sessions(runner))
+            processes.reap(self._sessions(runner), but=runner.identity.pid)
             time.sleep(_TICK_SECONDS)
 
     def _gone(self) -> list[int]:

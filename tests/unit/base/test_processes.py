@@ -66,3 +66,16 @@ def test_open_files_are_seen(tmp_path):
 def test_signal_names():
     assert processes.signal_name(9) == "SIGKILL"
     assert processes.signal_name(200) == "signal 200"
+
+
+def test_reaping_leaves_the_child_whose_status_is_asked_for():
+    def ended(code: int) -> subprocess.Popen:
+        child = subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"], start_new_session=True)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        return child
+
+    asked, orphan = ended(7), ended(8)
+    processes.reap({asked.pid, orphan.pid}, but=asked.pid)
+    assert asked.poll() == 7
+    assert orphan.pid not in processes.children_of(os.getpid())
+    orphan.returncode = 8  # collected above: nothing is left for Popen to wait for
