@@ -47,11 +47,6 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def plain_name(text: str) -> str | None:
-    """Return the name if an expression is nothing else, so that it can be read backwards."""
-    return _dotted(_parsed(text))
-
-
 def _collect(node: ast.AST, found: dict[str, None]) -> None:
     if (name := _dotted(node)) is not None:
         found[name] = None

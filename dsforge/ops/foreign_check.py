@@ -30,7 +30,6 @@ from dsforge.ops import foreign_scripts as scripts
 from dsforge.ops.foreign_neox import NeoxFiles
 
 _PROBE_SECONDS = 300.0
-_LAUNCHER_FILES = {Kind.HOSTFILE: check_hostfile, Kind.ENV: check_env_file}
 
 
 @dataclass(frozen=True, slots=True)

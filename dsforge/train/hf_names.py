@@ -44,13 +44,6 @@ def parts(model: Model) -> dict[str, tuple[Part, ...]]:
     return {spec.name: tuple(naming(model, spec.name)) for spec in model_parameters(model)}
 
 
-def to_hugging_face(whole: Mapping[str, torch.Tensor], model: Model) -> dict[str, torch.Tensor]:
-    """Return Hugging Face's tensors of whole global ones."""
-    return {
-        part.name: part.of(whole[name]).contiguous() for name, held in parts(model).items() for part in held
-    }
-
-
 def from_hugging_face(tensors: Mapping[str, torch.Tensor], model: Model) -> dict[str, torch.Tensor]:
     """Return whole global tensors of Hugging Face's."""
     named = parts(model)
