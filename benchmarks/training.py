@@ -37,7 +37,7 @@ class Contest:
             environ=ENVIRON,
         )
         self.plan = json.loads((folder / "bundle" / "plan.json").read_text("utf-8"))
-        self.corpus = builtin_corpus(self.plan["model"]["vocab"])
+        self.corpus = builtin_corpus(self.plan["data"]["builtin_vocab"])
         self.last_losses: dict[str, float] = {}
         self.runs = 0
 

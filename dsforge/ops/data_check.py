@@ -34,16 +34,21 @@ def check_data(plan: Plan, loaded: LoadedRecipe, root: Path) -> None:
 
     All sets share one tokenizer, as far as one lies beside them: the first is held to the model's vocabulary.
     """
+    sets = [
+        (key, one.prefix, loaded.place(f"{key}.{at}"))
+        for key, named in (("data.train", plan.data.train), ("data.valid", plan.data.valid))
+        for at, one in enumerate(named)
+    ]
+    # The pairs first: the command that makes one writes its tokenizer too.
+    for _, prefix, place in sets:
+        _check_pair(root / prefix, prefix, place)
     found = []
     if plan.data.tokenizer is not None:
         found.append(_read("data.tokenizer", plan.data.tokenizer, loaded.place("data.tokenizer"), root))
-    for key, sets in (("data.train", plan.data.train), ("data.valid", plan.data.valid)):
-        for at, one in enumerate(sets):
-            place = loaded.place(f"{key}.{at}")
-            _check_pair(root / one.prefix, one.prefix, place)
-            beside = f"{one.prefix}.tokenizer.json"
-            if (root / beside).is_file():
-                found.append(_read(key, beside, place, root))
+    for key, prefix, place in sets:
+        beside = f"{prefix}.tokenizer.json"
+        if (root / beside).is_file():
+            found.append(_read(key, beside, place, root))
     if found:
         _check_vocabulary(plan, found[0])
     for other in found[1:]:
