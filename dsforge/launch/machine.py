@@ -47,6 +47,12 @@ def find_bash() -> Path:
     return Path(found)
 
 
+def check_installed(program: str, package: str, environ: Mapping[str, str]) -> None:
+    """Raise DsforgeError where a launcher's program is not on the PATH. `package` is Debian's for it."""
+    if shutil.which(program, path=environ.get("PATH")) is None:
+        raise _missing("DSF208", f"{program} is not installed", f"install it here: apt install {package}")
+
+
 def check_secrets(names: Sequence[str], environ: Mapping[str, str]) -> None:
     """Raise DsforgeError for each variable of `launch.env_from` that the caller's environment lacks."""
     absent = [name for name in names if name not in environ]
