@@ -178,8 +178,8 @@ class Attempt:
         return self._failed() or (self._runner_code is not None and not self._asking.begun)
 
     def _failed(self) -> bool:
-        records = self.follower.exits.values()
-        return bool(self._vanished or self._far.lost_nodes) or any(one.code != 0 and not one.stopped_on_request for one in records)
+        failed = [one for one in self.follower.exits.values() if one.code != 0 and not one.stopped_on_request]
+        return bool(failed or self._vanished or self._far.lost_nodes)
 
     def _cause(self, runner: Runner) -> Cause:
         """Return why the attempt ended that did not end well; for one that was stopped, with the way on."""
@@ -199,9 +199,8 @@ class Attempt:
         number = self._signals.first or self._runner_request
         if number is None:
             return None
-        message = (
-            f"{'' if self._signals.first else f'{self._launcher.runner} was '}stopped by {signal_name(number)}"
-        )
+        who = "" if self._signals.first else f"{self._launcher.runner} was "
+        message = f"{who}stopped by {signal_name(number)}"
         if self._signals.at_once:
             message += ", at once"
         elif self._failed():
@@ -250,9 +249,9 @@ class Attempt:
     def _pass_on(self, item: Item) -> None:
         match item:
             case WorldReport():
-                is_near = not self._far.is_far(item)
-                if is_near and self._node_launcher is None and (parent := processes.parent_of(item.pid)) is not None:
-                    is_launcher = "deepspeed.launcher.launch" in processes.command_of(parent)
+                if self._node_launcher is None and not self._far.is_far(item):
+                    parent = processes.parent_of(item.pid)
+                    is_launcher = parent and "deepspeed.launcher.launch" in processes.command_of(parent)
                     self._node_launcher = parent if is_launcher else None
                 place = f"host {item.host}, pid {item.trainer_pid}"
                 self._emit("rank_up", f"rank {item.rank} started on {place}", rank=item.rank)

@@ -34,9 +34,9 @@ class Evidence:
     """What is known when an attempt is over. Times in seconds since the epoch.
 
     `vanished`: ranks whose wrapper was gone without an exit record before anybody was told to stop, and
-    when it was last seen alive. `tails`: the last output of those ranks. `lost_nodes`: what is known of nodes
-    that are gone as a whole. `runner`: what the launcher's program is called. `node_launcher_pid`: the process
-    of deepspeed.launcher.launch.
+    when it was last seen alive. `tails`: the last output of those ranks. `lost_nodes`: nodes that are gone as
+    a whole. `runner`: what the launcher's program is called. `node_launcher_pid`: the process of
+    deepspeed.launcher.launch.
     """
 
     world_size: int
@@ -117,7 +117,8 @@ def _cause_of_rank(rank: int, evidence: Evidence) -> Cause:
     who = _who(rank, evidence)
     when = _when(evidence.last_step)
     host = _host(rank, evidence)
-    if record is None and (lost := _lost_of(rank, evidence)) is not None:
+    # It may have lived on, and have been ended when the rest was.
+    if rank in evidence.vanished and (lost := _lost_of(rank, evidence)) is not None:
         return _host_lost(lost, when, rank)
     if record is None:
         tail = tuple(evidence.tails.get(rank, ()))

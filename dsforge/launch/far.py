@@ -77,7 +77,7 @@ class Far:
         self._is_over = True
         self.ask(signal.SIGQUIT)
         deadline = time.monotonic() + CLEAN_SECONDS
-        while self.nodes - self._follower.clean_nodes - self.lost_nodes.keys():
+        while self.nodes - self._follower.clean_nodes:
             if time.monotonic() > deadline:
                 return
             time.sleep(0.1)

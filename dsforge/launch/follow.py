@@ -38,7 +38,7 @@ class Follower:
         self.last_metrics: MetricsLine | None = None
         self.joined = False
         self.gone: dict[int, float] = {}
-        """Ranks on other hosts whose wrapper has vanished, as their guards say, and when."""
+        """Ranks on other hosts whose wrapper has vanished, as their guards say, and when it was last seen."""
         self.clean_nodes: set[int] = set()
         """Nodes on other hosts where nothing of the attempt is left."""
         self.mismatch: tuple[WorldReport, str] | None = None
@@ -46,9 +46,7 @@ class Follower:
         self._plan = plan
         self._streams = [attempt.rank_stream(node) for node in range(plan.layout.nodes)]
         # Rank streams first: once a rank's exit is known, what it wrote before is read in the same round.
-        self._offsets: dict[Path, int] = dict.fromkeys(
-            (*self._streams, attempt.metrics, attempt.events), 0
-        )
+        self._offsets: dict[Path, int] = dict.fromkeys((*self._streams, attempt.metrics, attempt.events), 0)
 
     def poll(self) -> list[Item]:
         """Return the new lines of all streams by time; a line that is not what it says is left out."""
@@ -65,8 +63,8 @@ class Follower:
                 self._offsets[path] = offset
                 item = parse_line(line)
                 match item:
-                    case Heartbeat(time=now, gone=gone):
-                        self.gone |= {rank: now for rank in gone if rank not in self.gone}
+                    case Heartbeat(time=seen, rank=rank, gone=True):
+                        self.gone.setdefault(rank, seen)
                     case HostEnd(node=node):
                         self.clean_nodes.add(node)
                 if isinstance(item, Item) and self._take(item):

@@ -1,4 +1,4 @@
-"""What a local launch needs of this machine: the launcher program, a shell, secrets, a free port."""
+"""What a launch needs of this machine: the launcher program, a shell, secrets, a free port."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def look(request: LaunchRequest) -> Preflight:
     if launcher.here:
         tried(lambda: check_here(hosts))
         tried(lambda: check_gpus(plan, environ))
-    for program, package in launcher.programs:
-        tried(partial(machine.check_installed, program, package, environ))
+    for name, package in launcher.programs:
+        tried(partial(machine.check_installed, name, package, environ))
     tried(lambda: machine.check_secrets(plan.launch.env_from, request.environ))
     tried(lambda: check_sinks(plan.sinks))
     bash, deepspeed = tried(machine.find_bash), tried(machine.find_deepspeed)

@@ -1,4 +1,4 @@
-"""`python -m dsforge.rank.guard [NODE]`: beside an attempt, on each of its hosts; ends everything of it there.
+"""`python -m dsforge.rank.guard [NODE]`: beside an attempt, on each of its hosts; ends all of it there.
 
 Ranks look at the lease themselves. This is for the launchers around them, which do not, and for the time
 before there are ranks. On a host that the supervisor cannot look into, a guard of a node also tells of ranks
@@ -39,12 +39,10 @@ def main(arguments: list[str]) -> int:
         # Schedulers send these to all processes of a job: its ranks then need time, and their guard.
         signal.signal(number, signal.SIG_IGN)
     neighbours = Neighbours(attempt.rank_stream(node)) if node is not None else None
-    told: tuple[int, ...] = ()
     while watch.is_held() and not (neighbours is not None and _is_over(attempt)):
-        gone = neighbours.gone() if neighbours is not None else ()
-        if node is not None and gone and gone != told:
-            told = gone
-            _tell(attempt, node, Heartbeat(time=time.time(), node=node, rank=gone[0], gone=gone))
+        for rank, seen in neighbours.newly_gone().items() if neighbours is not None else ():
+            assert node is not None, "it has neighbours"
+            _tell(attempt, node, Heartbeat(time=seen, node=node, rank=rank, gone=True))
         time.sleep(LEASE_CHECK_SECONDS)
     # Launchers that have started no rank yet are not given the time to do it.
     ranks_began = any(attempt.path.glob("ranks-*.jsonl"))

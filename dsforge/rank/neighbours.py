@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from dsforge.base import processes
@@ -20,20 +21,28 @@ class Neighbours:
         self._stream = stream
         self._offset = 0
         self._wrappers: dict[int, ProcessId] = {}
+        self._alive: dict[int, float] = {}
+        self._told: set[int] = set()
 
-    def gone(self) -> tuple[int, ...]:
-        """Return the ranks whose wrapper has ended without an exit record."""
+    def newly_gone(self) -> dict[int, float]:
+        """Return when each rank was last seen alive whose wrapper has since ended without an exit record."""
         # Asked before the stream is read: what a wrapper wrote before it ended is then among the lines.
-        gone = {rank for rank, wrapper in self._wrappers.items() if not processes.is_alive(wrapper)}
+        now = time.time()
+        alive = {rank for rank, wrapper in self._wrappers.items() if processes.is_alive(wrapper)}
+        gone = self._wrappers.keys() - alive - self._told
+        self._alive |= dict.fromkeys(alive, now)
         with contextlib.suppress(OSError):
             self._read()
-        return tuple(sorted(gone & self._wrappers.keys()))
+        gone &= self._wrappers.keys()
+        self._told |= gone
+        return {rank: self._alive[rank] for rank in sorted(gone)}
 
     def _read(self) -> None:
         for offset, data in read_lines(self._stream, self._offset):
             self._offset = offset
             match parse_line(data):
-                case WorldReport(rank=rank, pid=pid, pid_start=start):
+                case WorldReport(time=reported, rank=rank, pid=pid, pid_start=start):
+                    self._alive[rank] = reported
                     self._wrappers[rank] = ProcessId(pid, start)
                 case ExitRecord(rank=rank):
                     self._wrappers.pop(rank, None)

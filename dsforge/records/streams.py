@@ -117,12 +117,12 @@ class WorldReport(_Line):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(_Line):
-    """A node lives, says its first rank; `gone` are its ranks whose wrapper left no exit record."""
+    """A rank lives; or is `gone`, says its node's guard, and left no exit record. When it was seen."""
 
     time: float
     node: int
     rank: int
-    gone: tuple[int, ...] = ()
+    gone: bool = False
 
     @classmethod
     def kind(cls) -> str:

@@ -1,4 +1,4 @@
-"""Hosts on this machine: each with network, process ids and name of its own, and an sshd; files are shared."""
+"""Hosts on this machine: each with a network, process ids, a name and an sshd; files are shared."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Host:
     daemon: subprocess.Popen[bytes] | None = None
 
     def inside(self, *words: str) -> list[str]:
-        """Return a command that runs here; it and all that it starts end with the process it is started as."""
+        """Return a command that runs here; it and all it starts end with the process that it is."""
         apart = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts")
         script = 'hostname "$0"; exec "$@"'
         return ["ip", "netns", "exec", self.name, *apart, "sh", "-c", script, self.name, *words]
@@ -81,7 +81,10 @@ class Cluster:
             _ip("netns", "add", host.name)
             _ip("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", host.name)
             _ip("link", "set", outside, "master", self._bridge, "up")
-            for words in (("addr", "add", f"{host.address}/24", "dev", "eth0"), ("link", "set", "eth0", "up")):
+            for words in (
+                ("addr", "add", f"{host.address}/24", "dev", "eth0"),
+                ("link", "set", "eth0", "up"),
+            ):
                 _ip("-n", host.name, *words)
             _ip("-n", host.name, "link", "set", "lo", "up")
         program = shutil.which("sshd", path=_SBIN)
@@ -116,18 +119,6 @@ class Cluster:
                 host.daemon.wait()
             subprocess.run(["ip", "netns", "del", host.name], check=False)
         subprocess.run(["ip", "link", "del", self._bridge], check=False)
-
-    def left(self, run_id: str) -> list[str]:
-        """Return the command lines of all processes, on any host, that carry a run's mark."""
-        mark = f"DSFORGE_RUN_ID={run_id}".encode()
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (process / "environ").read_bytes().split(b"\0"):
-                    found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-            except OSError:
-                continue
-        return found
 
 
 def _ip(*words: str) -> None:
