@@ -34,7 +34,7 @@ _LOCAL = (
     "launch.launcher=local",
     *(f"{key}=null" for key in ("cluster.hostfile", "cluster.include", "cluster.exclude", "launch.slurm")),
 )
-"""Changes that make a recipe of one node a recipe for this machine; one of several nodes is refused, DSF155."""
+"""Changes that make a recipe of one node a recipe for this machine; DSF155 refuses several nodes."""
 
 
 def register(app: typer.Typer, panel: str) -> None:

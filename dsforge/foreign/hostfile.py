@@ -55,7 +55,7 @@ def check_hostfile(text: str, file: str) -> list[Finding]:
 def as_read(text: str) -> dict[str, int] | None:
     """Return slots by host as the launcher reads them; None where it refuses the file."""
     hosts: dict[str, int] = {}
-    for raw in text.split("\n"):
+    for raw in re.split(r"\r\n|\r|\n", text):
         line = raw.strip()
         if not line or line.startswith("#"):
             continue

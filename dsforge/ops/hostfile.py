@@ -14,7 +14,7 @@ from dsforge.render.hosts import Hosts, parse_hostfile
 
 @dataclass(frozen=True, slots=True)
 class CheckedHostfile:
-    """`hosts`: None where it is refused, for the findings. `read`: the engine's own hosts, None where it refuses."""
+    """What dsforge takes a file for, None for its findings, and what the engine does, None if it refuses."""
 
     hosts: Hosts | None
     findings: tuple[Finding, ...]

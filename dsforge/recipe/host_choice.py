@@ -65,7 +65,7 @@ def _checked(text: str) -> str:
 
 HostChoice = Annotated[
     str,
-    Field(strict=True, min_length=1, max_length=100_000, pattern=patterns.ONE_LINE),
+    Field(strict=True, min_length=1, max_length=100_000, pattern=patterns.HOST_CHOICE),
     AfterValidator(_checked),
 ]
 """Hosts and GPUs of a hostfile, as `parse_choice` reads them."""

@@ -28,7 +28,8 @@ def from_slurm(environ: Mapping[str, str], node_list: str | None, slots: int | N
     if node_list is None:
         where = next((name for name in _NODE_LISTS if environ.get(name)), "")
         if not where:
-            hint = "run it inside the job, or give the list: `dsforge hostfile from-slurm 'node[01-04]' --slots 8`"
+            example = "dsforge hostfile from-slurm 'node[01-04]' --slots 8"
+            hint = f"run it inside the job, or give the list: `{example}`"
             raise _fault(f"this is no Slurm job: {_NODE_LISTS[0]} is not set", hint, ExitCode.ENVIRONMENT)
         node_list = environ[where]
     source = "--slots"

@@ -20,7 +20,7 @@ def _check(facts: Facts) -> Iterator[Found]:
         yield Found(
             f"the local launcher starts ranks on one machine, the recipe has {cluster.nodes} nodes",
             _KEY,
-            "set launch.launcher to auto and name cluster.hostfile, or set it to slurm",
+            "set launch.launcher to auto and name cluster.hostfile, or to slurm; or set cluster.nodes=1",
             Fix(_KEY, "slurm" if cluster.hostfile is None else "pdsh"),
         )
     elif launcher in ("ssh", "pdsh") and cluster.hostfile is None:
