@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from dsforge.recipe import patterns
-from dsforge.recipe.host_names import MOST_SHOWN, HostError, expand
+from dsforge.recipe.host_names import MOST_HOSTS, MOST_SHOWN, HostError, expand
 
 _GPUS = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 
@@ -32,7 +32,7 @@ def parse_choice(text: str) -> tuple[Chosen, ...]:
         hosts, colon, gpus = one.partition(":")
         _check_commas(text, one, hosts)
         chosen = _gpus(one, gpus) if colon else None
-        found += [Chosen(host, chosen) for host in expand(hosts)]
+        found += [Chosen(host, chosen) for host in expand(hosts, MOST_HOSTS - len(found))]
     return tuple(found)
 
 

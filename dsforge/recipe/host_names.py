@@ -9,7 +9,7 @@ from itertools import product
 from ClusterShell.RangeSet import RangeSet, RangeSetParseError
 
 MOST_HOSTS = 65_536
-"""In one set; beyond any cluster, so that a slip in a range does not fill the memory."""
+"""Beyond any cluster, so that a slip in a range does not fill the memory."""
 MOST_SHOWN = 60
 """Characters of a name in a message."""
 _LONGEST = 253
@@ -38,10 +38,15 @@ def is_loopback(host: str) -> bool:
     return same(host) in ("localhost", "localhost.localdomain") or host.startswith("127.")
 
 
-def expand(text: str) -> list[str]:
-    """Return the hosts of a name or a set of names, in the order they are written; HostError."""
+def expand(text: str, most: int = MOST_HOSTS) -> list[str]:
+    """Return the hosts of a name or a set of names, in the order they are written; HostError.
+
+    Also for more than `most`.
+    """
+    if most < 1:
+        raise _too_many(text)
     if any(mark in text for mark in "[]") and not _looks_like_ipv6(text):
-        return _expand_set(text)
+        return _expand_set(text, most)
     check_name(text)
     return [text]
 
@@ -89,7 +94,7 @@ def _looks_like_ipv6(text: str) -> bool:
     return True
 
 
-def _expand_set(text: str) -> list[str]:
+def _expand_set(text: str, most: int) -> list[str]:
     """Return names in Slurm's order: the last bracket counts fastest."""
     parts: list[list[str]] = []
     end, count = 0, 1
@@ -99,7 +104,7 @@ def _expand_set(text: str) -> list[str]:
         end = match.end()
         parts.append([match[2]] if match[1] is None else _numbers(text, match[1]))
         count *= len(parts[-1])
-        if count > MOST_HOSTS:
+        if count > most:
             raise _too_many(text)
     if end != len(text):
         raise HostError(f"the brackets of `{text[:MOST_SHOWN]}` do not close", "for example `node[01-04,07]`")
@@ -130,4 +135,5 @@ def _no_range(text: str, one: str) -> HostError:
 
 
 def _too_many(text: str) -> HostError:
-    return HostError(f"`{text[:MOST_SHOWN]}` is more than {MOST_HOSTS:,} hosts", "write a smaller range")
+    message = f"`{text[:MOST_SHOWN]}` makes it more than {MOST_HOSTS:,} hosts"
+    return HostError(message, "write a smaller range")

@@ -17,6 +17,7 @@ from dsforge.base.errors import DsforgeError
 from dsforge.foreign.hostfile import as_read
 from dsforge.launch.fan_out import FanOut, _hosts
 from dsforge.plan.types import Plan
+from dsforge.recipe.host_names import HostError, expand
 from dsforge.render.bundle import render
 from dsforge.render.hosts import Hosts, World, parse_hostfile, planned_world, render_hosts
 from dsforge.render.hosts.engine import include
@@ -74,6 +75,29 @@ def test_what_is_taken_is_what_the_engine_is_told(tmp_path_factory: pytest.TempP
 @given(st.lists(_LINES, max_size=5).map("\n".join))
 def test_what_the_engine_would_read_is_told(tmp_path_factory: pytest.TempPathFactory, text: str):
     assert as_read(text) == _engine_reads(text, tmp_path_factory.mktemp("hosts"))
+
+
+_NUMBERS = st.lists(
+    st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(1, 3)).map(
+        lambda drawn: f"{drawn[0]:0{drawn[2]}}-{drawn[0] + drawn[1]:0{drawn[2]}}"
+    ),
+    min_size=1,
+    max_size=3,
+).map(lambda ranges: f"[{','.join(ranges)}]")
+
+
+@given(st.lists(st.sampled_from(["n", "rack-", "x.y"]) | _NUMBERS, max_size=4).map("".join))
+def test_a_set_of_names_is_clustershells(text: str):
+    from ClusterShell.NodeSet import NodeSet, NodeSetParseError
+
+    name = f"{text}e"  # a name ends with a letter or a digit
+    try:
+        names = expand(name)
+    except HostError:
+        with pytest.raises(NodeSetParseError):
+            NodeSet(name)
+        return
+    assert sorted(set(names)) == sorted(NodeSet(name))
 
 
 def _chosen(hosts: Hosts) -> st.SearchStrategy[str]:

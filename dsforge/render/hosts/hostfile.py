@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from dsforge.base.errors import DsforgeError, Finding, Place, Severity
-from dsforge.recipe.host_names import HostError, expand, is_loopback, same, split
+from dsforge.recipe.host_names import MOST_HOSTS, HostError, expand, is_loopback, same, split
 
 Hosts = dict[str, int]
 """Slots by host, in the order of the nodes."""
@@ -34,7 +34,7 @@ def parse_hostfile(text: str, file: str) -> Hosts:
     for number, column, line in _lines(text):
         place = Place(file, number, column)
         try:
-            names, slots = _read(line)
+            names, slots = _read(line, MOST_HOSTS - len(lines))
         except HostError as fault:
             faults.append(_fault(str(fault), place, fault.hint))
             continue
@@ -72,12 +72,12 @@ def _lines(text: str) -> Iterator[tuple[int, int, str]]:
             yield number, len(line) - len(bare) + 1, bare
 
 
-def _read(line: str) -> tuple[list[str], int]:
-    """Return the hosts of a line and their slots; HostError."""
+def _read(line: str, most: int) -> tuple[list[str], int]:
+    """Return the hosts of a line, not more than `most`, and their slots; HostError."""
     match = _LINE.fullmatch(line)
     if not match or len(split(match[1])) > 1:
         raise HostError(f"`{line[:_MOST_SHOWN]}` is not `HOST slots=N`", _mended(line))
-    names, slots = expand(match[1]), int(match[2])
+    names, slots = expand(match[1], most), int(match[2])
     if slots < 1:
         raise HostError(f"host `{match[1]}` has no slots", "remove it, or give it slots")
     if slots > _MOST_SLOTS:

@@ -9,7 +9,7 @@ from pathlib import Path
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.base.files import read_bounded
-from dsforge.recipe.host_names import HostError, check_name, expand, same, split
+from dsforge.recipe.host_names import MOST_HOSTS, HostError, check_name, expand, same, split
 from dsforge.render.hosts.hostfile import Hosts
 
 _NODE_LISTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
@@ -46,7 +46,7 @@ def from_slurm(environ: Mapping[str, str], node_list: str | None, slots: int | N
     seen: set[str] = set()
     for item in split(node_list.strip()):
         try:
-            names = expand(item)
+            names = expand(item, MOST_HOSTS - len(hosts))
         except HostError as error:
             raise _fault(
                 f"{where}: {error}", "give a list as Slurm writes it: `node[01-04,07],gpu1`"

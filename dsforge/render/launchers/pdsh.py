@@ -19,5 +19,5 @@ def files(plan: Plan, hosts: Hosts | None, gpus: Gpus | None = None) -> dict[str
     first = next(iter(hosts))
     return {
         "hostfile": render_hosts(hosts),
-        "launch.sh": script("pdsh", plan, first_host=first, include=gpus and include(gpus)),
+        "launch.sh": script("pdsh", plan, first_host=first, include=include(gpus) if gpus else None),
     }

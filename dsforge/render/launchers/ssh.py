@@ -13,7 +13,8 @@ _ROOM = LONGEST_WORD - len("--world_info=")
 def files(plan: Plan, hosts: Hosts | None, gpus: Gpus | None = None) -> dict[str, str]:
     """Return the hostfile and the script; the first host is where ranks meet."""
     assert hosts is not None, "refused by DSF155"
-    needed = len(world_info(World(hosts, gpus).ranks()))
+    chosen = include(gpus) if gpus else None
+    needed = max(len(world_info(World(hosts, gpus).ranks())), len(chosen or ""))
     check_room(needed, _ROOM, len(hosts), "plan for fewer hosts, or set launch.launcher=slurm")
     names = sorted({*PASSED_ON, *plan.launch.env, *plan.launch.env_from})
     return {
@@ -23,6 +24,6 @@ def files(plan: Plan, hosts: Hosts | None, gpus: Gpus | None = None) -> dict[str
             plan,
             dsforge='"$dsforge_python" -m dsforge.cli',
             handed_over=names,
-            include=gpus and include(gpus),
+            include=chosen,
         ),
     }

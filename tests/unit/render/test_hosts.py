@@ -102,6 +102,13 @@ def test_every_fault_is_told_in_the_order_of_the_lines():
     assert (len(found), found[-1][1]) == (51, "12 more lines are wrong")
 
 
+def test_many_sets_are_not_more_hosts_than_one_may_be():
+    text = "".join(f"{name}[1-30000] slots=1\n" for name in "abcd")
+    with pytest.raises(DsforgeError, match=r"`c\[1-30000\]` makes it more than 65,536 hosts") as caught:
+        parse_hostfile(text, "h")
+    assert [fault.place.line for fault in caught.value.findings if fault.place] == [4]
+
+
 def test_sets_of_names_become_their_hosts():
     text = "gpu-[08-10,12] slots=8\nrack[1-2]n[1-2] slots=4\n"
     names = ["gpu-08", "gpu-09", "gpu-10", "gpu-12", "rack1n1", "rack1n2", "rack2n1", "rack2n2"]
