@@ -86,7 +86,11 @@ _NUMBERS = st.lists(
 ).map(lambda ranges: f"[{','.join(ranges)}]")
 
 
-@given(st.lists(st.sampled_from(["n", "rack-", "x.y"]) | _NUMBERS, max_size=4).map("".join))
+@given(
+    st.lists(st.tuples(st.sampled_from(["n", "rack-", "x.y"]), _NUMBERS).map("".join), max_size=3).map(
+        "".join
+    )
+)
 def test_a_set_of_names_is_clustershells(text: str):
     from ClusterShell.NodeSet import NodeSet, NodeSetParseError
 
