@@ -192,7 +192,8 @@ def read(words: Sequence[str], table: Table) -> tuple[list[Given], list[Fault]]:
         wrong = list(_wrong(at, option, values))
         faults += wrong
         if not wrong:
-            given += _leaves(Given(at, option, values), table) if table.assigns else [Given(at, option, values)]
+            one = Given(at, option, values)
+            given += _leaves(one, table) if table.assigns else [one]
     return given, faults + list(_repeated(given))
 
 

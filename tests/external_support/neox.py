@@ -1,4 +1,4 @@
-"""What GPT-NeoX makes of a configuration: its checks, what it works out, and DeepSpeed's part. Facts, no code of it."""
+"""What GPT-NeoX makes of a configuration: its checks, what it works out, and DeepSpeed's part."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def _precision(made: dict[str, Any]) -> None:
                 raise Refused("precisions conflict")
             made["precision"] = word
     if made["precision"] == "fp16":
-        made["fp16"] = {**made["fp16"], "enabled": True} if made["fp16"] else {"type": "fp16", "enabled": True}
+        made["fp16"] = (
+            {**made["fp16"], "enabled": True} if made["fp16"] else {"type": "fp16", "enabled": True}
+        )
     elif made["precision"] == "bfloat16":
         if not made["bf16"]:
             made["deepspeed_extra_args"] = {**(made["deepspeed_extra_args"] or {}), "bf16": {"enabled": True}}
@@ -92,7 +94,7 @@ def _precision(made: dict[str, Any]) -> None:
 
 
 def deepspeed_config(made: dict[str, Any]) -> dict[str, Any]:
-    """Return what DeepSpeed is given: its keys that differ from the program's defaults, then the extra ones."""
+    """Return what DeepSpeed is given: its keys that differ from the program's defaults, then extra ones."""
     rows = {key: row for key, row in neox_keys().items() if row.section == "deepspeed"}
     passed = {key: made[key] for key, row in rows.items() if made[key] != row.default}
     extra = passed.pop("deepspeed_extra_args", None)

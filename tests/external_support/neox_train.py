@@ -1,4 +1,4 @@
-"""Stands in for GPT-NeoX's train.py: takes the configuration that arrives as it does, then prints its log lines.
+"""Stands in for GPT-NeoX's train.py: takes the configuration as it does, then prints its log lines.
 
 `seen-RANK.json` is written beside this file.
 """
@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-import pkg_resources as absent  # the program asks for it, setuptools of today has it no more: a stand-in serves it
+import pkg_resources as absent  # the setuptools of today have it no more: a stand-in serves it
 
 from tests.external_support.neox import data_parallel, deepspeed_config, settings_of
 

@@ -54,6 +54,4 @@ def neox_keys() -> dict[str, NeoxKey]:
     """Return every top-level key by name, dropped ones included."""
     file = resources.files("dsforge.catalog.engines") / "options" / "gpt-neox.json"
     table: dict[str, dict[str, Any]] = json.loads(file.read_text("utf-8"))
-    return {
-        name: NeoxKey(**{**row, "choices": tuple(row.get("choices", ()))}) for name, row in table.items()
-    }
+    return {name: NeoxKey(**{**row, "choices": tuple(row.get("choices", ()))}) for name, row in table.items()}

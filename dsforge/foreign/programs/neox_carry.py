@@ -93,10 +93,7 @@ def _model(carrying: NeoxCarrying, file: str) -> None:
         hint = "add --model NAME: a preset, or a config.json that says it"
         message = "no shape that a recipe writes out computes attention and MLP side by side"
         raise DsforgeError("DSF691", message, other.place, hint)
-    activation = found.get("model.activation")
-    if carrying.value("mlp_type") == "llama" and activation is not None:
-        found["model.activation"] = Solved("swiglu", carrying.said["mlp_type"])
-    gated = "model.activation" in found and found["model.activation"].value in ("swiglu", "silu")
+    gated = "model.activation" in found and found["model.activation"].value == "swiglu"
     width, hidden = carrying.given_said("intermediate_size"), carrying.value("hidden_size")
     if width is not None:
         found["model.ffn_hidden"] = Solved(width.value // 3 if gated else width.value, width)
@@ -106,7 +103,7 @@ def _model(carrying: NeoxCarrying, file: str) -> None:
         if carrying.value("norm") == norm:
             found["model.norm_eps"] = Solved(carrying.value(name), carrying.said[name])
     carry_shape(carrying, found, file)
-    carrying.used |= {"intermediate_size", "mlp_type", "mlp_multiple_of", "gpt_j_residual", "gpt_j_tied"}
+    carrying.used |= {"intermediate_size", "mlp_multiple_of", "gpt_j_residual", "gpt_j_tied"}
     carrying.used |= {"use_bias_in_attn_linear", "use_bias_in_mlp", "use_bias_in_norms"}
     if "model" not in carrying.given:
         if carrying.value("tokenizer_type") == "GPT2BPETokenizer":

@@ -64,7 +64,9 @@ def same_configuration(found: dict[str, Any]) -> None:
     settings = settings_of(made)
     assert data_parallel(settings) == found["parallel.dp"]
     assert (settings["pipe_parallel_size"] == 0) == (found["parallel.pp"] == 1)
-    assert settings["precision"] == {"bf16": "bfloat16"}.get(found["train.precision"], found["train.precision"])
+    assert settings["precision"] == {"bf16": "bfloat16"}.get(
+        found["train.precision"], found["train.precision"]
+    )
     step = settings["make_vocab_size_divisible_by"] * settings["model_parallel_size"]
     assert -(-found["model.vocab"] // step) * step == found["plan.padded_vocab"]
     engine = deepspeed_config(settings)

@@ -68,7 +68,13 @@ def found(
         ("megatron-lm", "stray", "stray", "belongs to no option", "options alone"),
         ("gpt-neox", "--x", "--x", "sets no key", "KEY=VALUE"),
         ("gpt-neox", "log_intervall=5", "log_i", "no key `log_intervall`", "did you mean `log_interval`?"),
-        ("gpt-neox", "train_iters=7", "train_i", "`train_iters=7` contradicts `train.steps`", "`train.steps`"),
+        (
+            "gpt-neox",
+            "train_iters=7",
+            "train_i",
+            "`train_iters=7` contradicts `train.steps`",
+            "`train.steps`",
+        ),
         ("gpt-neox", "keep_last_n_checkpoints=2.5", "keep_l", "is not legal", "a whole number"),
         ("gpt-neox", "finetune=1", "finetune", "`finetune=1` is not legal", "true or false"),
         ("gpt-neox", "attention_config=flash", "attention_c", "is not legal", "a list in JSON"),
@@ -76,7 +82,7 @@ def found(
         ("gpt-neox", "zero_optimization.stage=3", "zero_o", "contradicts `parallel.zero`", "`parallel.zero`"),
         (
             "gpt-neox",
-            "'optimizer={\"params\": {\"lr\": 0.5}}'",
+            '\'optimizer={"params": {"lr": 0.5}}\'',
             "'optimizer",
             "`optimizer.params.lr=0.5` contradicts `optimizer.lr`",
             "`optimizer.lr`",
@@ -116,7 +122,9 @@ def test_words_behind_two_dashes_have_their_own_place(tmp_path):
 
 
 def test_words_for_a_configuration_are_merged_into_it(tmp_path):
-    words = '"log_interval=7", "zero_optimization={\\"overlap_comm\\": true, \\"stage\\": 1}", "train_iters=30"'
+    words = (
+        '"log_interval=7", "zero_optimization={\\"overlap_comm\\": true, \\"stage\\": 1}", "train_iters=30"'
+    )
     recipe = write(tmp_path, RECIPE.replace("FLAVOUR", "gpt-neox").replace("WORDS", words))
     hostile = 'it\'s $HOME; `x` "quoted" = {"a": 1}'
     made = make_plan(load_recipe(recipe, (), None, [f"wandb_group={hostile}"])).external
