@@ -12,7 +12,9 @@ def derive_environment(recipe: Recipe, hardware: Hardware) -> dict[str, tuple[st
     if hardware.accelerator == "cpu":
         wanted["DS_ACCELERATOR"] = ("cpu", "the recipe's gpu is cpu; keeps DeepSpeed from probing for others")
         wanted["OMP_NUM_THREADS"] = ("1", "one thread a rank, so that ranks do not fight over cores")
-    elif recipe.parallel.tp > 1:
+    if recipe.parallel.tp > 1 and (hardware.accelerator != "cpu" or recipe.trainer == "external"):
         reason = "TP overlaps its all-reduce with compute only when kernels keep their launch order"
+        if hardware.accelerator == "cpu":
+            reason = "Megatron's parser asks for it where there is TP, on whatever device"
         wanted["CUDA_DEVICE_MAX_CONNECTIONS"] = ("1", reason)
     return {name: pair for name, pair in wanted.items() if name not in recipe.launch.env}

@@ -15,11 +15,13 @@ from dsforge.records.program import ProgramFile
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import EvalLine, Event, MetricsLine
 
-_STAND_IN = re.compile(r"^dsforge: a stand-in serves the import of (?P<name>\S+)$")
+_STAND_IN = re.compile(
+    r"^dsforge: (?:a stand-in serves the import of|the CPU is the device; stand-ins serve) (?P<name>.+)$"
+)
 
 
 class LogReader:
-    """Reads the lines of one rank; only the rank that prints metrics looks for them."""
+    """Reads the lines of one rank: rank 0 tells of the start, the rank that prints metrics of the steps."""
 
     def __init__(self, program: ProgramFile, attempt: AttemptDir, rank: int) -> None:
         self._program = program
@@ -32,7 +34,7 @@ class LogReader:
 
     def start(self) -> None:
         """Tell that the program runs, where nothing it prints will show that its ranks have met."""
-        if "joined" not in self._patterns and self._reads:
+        if "joined" not in self._patterns and self._first:
             self._join("the program started; when its ranks meet, it does not say")
 
     def take(self, lines: Iterable[str]) -> None:
@@ -44,10 +46,11 @@ class LogReader:
     def _take(self, line: str) -> None:
         if self._first and (stand_in := _STAND_IN.match(line)):
             self._event("stand_in", line.removeprefix("dsforge: "), module=stand_in["name"])
+        if self._first and not self._joined and "joined" in self._patterns:
+            if self._patterns["joined"].search(line):
+                self._join("the program's ranks have met")
         if not self._reads:
             return
-        if not self._joined and "joined" in self._patterns and self._patterns["joined"].search(line):
-            self._join("the program's ranks have met")
         if match := self._patterns["step"].search(line):
             self._step(match.groupdict())
         elif match := self._patterns["validation"].search(line):

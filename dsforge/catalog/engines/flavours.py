@@ -57,8 +57,9 @@ class Flavour:
 
     `takes`: options, a configuration (in `configuration_option`), or anything. `patterns`: regular
     expressions by event (step, validation, joined) with the records' names as groups. `printed_by`: the rank
-    that prints them, first or last. `stubs`: imports that a CPU has not. `instead`: options that would
-    overrule a recipe's key under another name. `served`: keys of the recipe that never reach the program,
+    that prints them, first or last. `stubs`: imports that a CPU has not; `stand_ins`: names of PyTorch
+    that CUDA is looked for in, and what each does on a CPU (rank/site/). `instead`: options that would overrule a
+    recipe's key under another name. `served`: keys of the recipe that never reach the program,
     and who honours them.
     """
 
@@ -76,6 +77,7 @@ class Flavour:
     patterns: dict[str, str]
     printed_by: str
     stubs: tuple[str, ...]
+    stand_ins: dict[str, str]
     checkpoint_marks: tuple[str, ...]
 
 
@@ -101,5 +103,6 @@ def flavour_of(name: str) -> Flavour:
         patterns=program["patterns"],
         printed_by=program["printed_by"],
         stubs=tuple(program["stubs"]),
+        stand_ins={name: deed for deed, names in program.get("stand_ins", {}).items() for name in names},
         checkpoint_marks=tuple(program["checkpoint_marks"]),
     )

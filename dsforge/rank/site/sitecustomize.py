@@ -99,7 +99,7 @@ def _install() -> None:
     sys.meta_path.append(_Finder(tuple(name for name in names if ":" not in name)))
     for name, _, package in (text.partition(":") for text in names if ":" in text):
         sys.meta_path.insert(0, _Finder((name,), package))
-    if stand_ins := json.loads(os.environ.get("DSFORGE_CPU_DEVICE", "{}")):
+    if stand_ins := json.loads(os.environ.get("DSFORGE_STAND_INS", "{}")):
         sys.meta_path.insert(0, _AfterTorch(stand_ins))
 
 
