@@ -52,14 +52,33 @@ class Default:
 
 
 @dataclass(frozen=True, slots=True)
+class Variable:
+    """The value, an expression, of a variable that says to a program's engine what no option does, and why."""
+
+    value: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What a program compiles when it starts: by `file`, into `product` (a glob), with commands and modules."""
+
+    file: str
+    product: str
+    commands: tuple[str, ...]
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Flavour:
     """One program. `marks`: files that a checkout of it has. `revisions`: what the data was read from.
 
     `takes`: options, a configuration (in `configuration_option`), or anything. `patterns`: regular
     expressions by event (step, validation, joined) with the records' names as groups. `printed_by`: the rank
-    that prints them, first or last. `stubs`: imports that a CPU has not. `instead`: options that would
-    overrule a recipe's key under another name. `served`: keys of the recipe that never reach the program,
-    and who honours them.
+    that prints them, first or last; `joined` is told by the first. `stubs`: imports that a CPU has not;
+    `removed`: those that what is installed today has on no machine, and that a run does not use. `instead`:
+    options that would overrule a recipe's key under another name. `served`: keys of the recipe that never
+    reach the program, and who honours them. `variables`: set on every rank, by name.
     """
 
     name: str
@@ -76,6 +95,9 @@ class Flavour:
     patterns: dict[str, str]
     printed_by: str
     stubs: tuple[str, ...]
+    removed: tuple[str, ...]
+    variables: dict[str, Variable]
+    builds: Build | None
     checkpoint_marks: tuple[str, ...]
 
 
@@ -101,5 +123,14 @@ def flavour_of(name: str) -> Flavour:
         patterns=program["patterns"],
         printed_by=program["printed_by"],
         stubs=tuple(program["stubs"]),
+        removed=tuple(program.get("removed", ())),
+        variables={name: Variable(**row) for name, row in program.get("variables", {}).items()},
+        builds=_build(program.get("builds")),
         checkpoint_marks=tuple(program["checkpoint_marks"]),
     )
+
+
+def _build(row: dict[str, Any] | None) -> Build | None:
+    if row is None:
+        return None
+    return Build(row["file"], row["product"], tuple(row["commands"]), tuple(row["modules"]))
