@@ -45,7 +45,7 @@ def unknown_revision(program: Program, root: Path) -> str | None:
 
 
 def missing_tools(program: Program, root: Path) -> str | None:
-    """Return in words what this machine lacks of that with which the program compiles a part of itself, or None.
+    """Return in words what is missing here to compile the part of the program that it compiles, or None.
 
     Headers may also lie where the compiler looks by itself, so this is no refusal.
     """

@@ -28,5 +28,7 @@ def derive_environment(
         wanted["CUDA_DEVICE_MAX_CONNECTIONS"] = ("1", reason)
     if (section := program_of(recipe)) is not None:
         for name, variable in flavour_of(section.flavour).variables.items():
-            wanted[name] = (str(evaluate(variable.value, values)), variable.why)
+            value = evaluate(variable.value, values)
+            whole = isinstance(value, float) and value.is_integer()
+            wanted[name] = (str(int(value) if whole else value), variable.why)
     return {name: pair for name, pair in wanted.items() if name not in recipe.launch.env}

@@ -89,8 +89,8 @@ class LogReader:
 
     def _not_finite(self, what: str, found: dict[str, str | None], step: int) -> None:
         # Megatron leaves a loss that is not a positive number out of its line.
-        value = found.get("loss")
-        self._event("not_finite", f"{what} is {value}" if value else f"{what} is no positive number", step=step)
+        value = found.get("loss") or "no positive number"
+        self._event("not_finite", f"{what} is {value}", step=step)
 
     def _join(self, message: str) -> None:
         self._joined = True

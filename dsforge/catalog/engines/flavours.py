@@ -53,7 +53,7 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """The value, an expression, of a variable that says to a program's engine what no option does, and why."""
+    """A variable that tells a program what no option does: its value, an expression, and why."""
 
     value: str
     why: str
@@ -61,7 +61,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What a program compiles when it starts: by `file`, into `product` (a glob), with commands and modules."""
+    """What a program compiles when it starts: by `file`, into `product` (a glob), with which tools."""
 
     file: str
     product: str

@@ -34,8 +34,9 @@ class _Name:
         return found
 
     def __call__(self, *_arguments: object, **_options: object) -> _Name:
-        # Code of functions is optimised, that of modules and classes is not: those only load.
-        if sys._getframe(1).f_code.co_flags & CO_OPTIMIZED:  # noqa: SLF001 - the interpreter's way to the caller
+        # Code of functions is optimised, that of modules and classes is not: those load, all but the one run.
+        caller = sys._getframe(1)
+        if caller.f_code.co_flags & CO_OPTIMIZED or caller.f_globals.get("__name__") == "__main__":
             self._refuse("called")
         return _Name(self.__module__, f"{self.__name__}(...)")
 
@@ -47,7 +48,7 @@ class _Name:
 
     __ror__ = __or__
 
-    def __bool__(self) -> NoReturn:
+    def __bool__(self) -> bool:  # noqa: PLE0304 - it has none
         self._refuse("asked whether it is true")
 
     def __mro_entries__(self, _bases: tuple[object, ...]) -> tuple[type]:
@@ -70,7 +71,8 @@ class _Name:
         return self._base
 
     def _refuse(self, what: str) -> NoReturn:
-        raise RuntimeError(f"{self.__module__}.{self.__name__} was {what}, and {self.__module__} is not installed")
+        name = f"{self.__module__}.{self.__name__}"
+        raise RuntimeError(f"{name} was {what}, and {self.__module__} is not installed")
 
 
 class _StandIn(ModuleType):
