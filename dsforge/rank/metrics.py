@@ -29,6 +29,8 @@ class LogReader:
         self._reads = rank == program.metrics_rank
         self._first = rank == 0
         self._patterns = {name: re.compile(pattern) for name, pattern in program.patterns.items()}
+        # Programs tell of their start on rank 0, whichever rank prints metrics.
+        self._tells_joined = self._first and "joined" in self._patterns
         self._last_time = time.monotonic()
         self._joined = False
 
@@ -46,9 +48,8 @@ class LogReader:
     def _take(self, line: str) -> None:
         if self._first and (stand_in := _STAND_IN.match(line)):
             self._event("stand_in", line.removeprefix("dsforge: "), module=stand_in["name"])
-        if self._first and not self._joined and "joined" in self._patterns:
-            if self._patterns["joined"].search(line):
-                self._join("the program's ranks have met")
+        if self._tells_joined and not self._joined and self._patterns["joined"].search(line):
+            self._join("the program's ranks have met")
         if not self._reads:
             return
         if match := self._patterns["step"].search(line):
@@ -62,8 +63,11 @@ class LogReader:
         if (milliseconds := _number(found, "step_milliseconds")) is not None:
             seconds = milliseconds / 1000
         step, loss = int(found["step"] or 0), _number(found, "loss")
+        if loss is None and (_number(found, "skipped") or 0) > 0:
+            self._event("skipped", f"step {step} was skipped: its gradients overflowed", step=step)
+            return
         if loss is None or not math.isfinite(loss):
-            self._event("not_finite", f"the loss of step {step} is {found['loss']}", step=step)
+            self._not_finite(f"the loss of step {step}", found, step)
             return
         line = MetricsLine(
             time=time.time(),
@@ -79,9 +83,16 @@ class LogReader:
 
     def _validation(self, found: dict[str, str | None]) -> None:
         step, loss = int(found["step"] or 0), _number(found, "loss")
-        if loss is not None and math.isfinite(loss):
+        if loss is None or not math.isfinite(loss):
+            self._not_finite(f"the validation loss of step {step}", found, step)
+        else:
             line = EvalLine(time=time.time(), step=step, loss=loss, samples=0, seconds=0.0)
             append_line(self._attempt.metrics, dump_line(line.as_dict()))
+
+    def _not_finite(self, what: str, found: dict[str, str | None], step: int) -> None:
+        # Megatron leaves a loss that is not a positive number out of its line.
+        value = found.get("loss") or "no positive number"
+        self._event("not_finite", f"{what} is {value}", step=step)
 
     def _join(self, message: str) -> None:
         self._joined = True

@@ -1,50 +1,88 @@
 """Stand-ins for imports that a program makes but does not use here, and that are not installed.
 
 On the path of imports of an external program alone. Each stand-in is told on stderr when it is first
-imported; whatever is called in it raises.
+imported. What a program does with one while its modules load (a base class, a decorator, a default value,
+`isinstance`, a chain of attributes) goes through; whoever uses one after that is told what is not installed.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import json
 import os
 import sys
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 
-class _Absent(type):
-    """A name of a package that is not there: it may be a base class, a decorator or an annotation, never used.
+class _Name:
+    """What a stand-in's name stands for: any object, as far as loading modules goes."""
 
-    What a module does while it is defined gives another such name; a call later on raises.
-    """
+    def __init__(self, module: str, name: str) -> None:
+        self.__module__ = module
+        self.__name__ = self.__qualname__ = name
+        self._base: type | None = None
 
-    def __getattr__(cls, name: str) -> Any:
+    def __getattr__(self, name: str) -> _Name:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _absent(cls.__module__, f"{cls.__qualname__}.{name}")
+        found = _Name(self.__module__, f"{self.__name__}.{name}")
+        self.__dict__[name] = found
+        return found
 
-    def __call__(cls, *arguments: Any, **_options: Any) -> Any:
-        if sys._getframe(1).f_code.co_flags & inspect.CO_OPTIMIZED:  # a function's body
-            package = cls.__module__
-            raise RuntimeError(f"{package}.{cls.__qualname__} was called, and {package} is not installed")
-        return arguments[0] if arguments and callable(arguments[0]) else cls
+    def __call__(self, *_arguments: object, **_options: object) -> _Name:
+        # Code of functions is optimised, that of modules and classes is not: those load, all but the one run.
+        caller = sys._getframe(1)
+        if caller.f_code.co_flags & CO_OPTIMIZED or caller.f_globals.get("__name__") == "__main__":
+            self._refuse("called")
+        return _Name(self.__module__, f"{self.__name__}(...)")
 
+    def __getitem__(self, _key: object) -> _Name:
+        return self
 
-def _absent(module: str, name: str) -> type:
-    return _Absent(name.rpartition(".")[2], (), {"__module__": module, "__qualname__": name})
+    def __or__(self, _other: object) -> _Name:
+        return self
+
+    __ror__ = __or__
+
+    def __bool__(self) -> bool:  # noqa: PLE0304 - it has none
+        self._refuse("asked whether it is true")
+
+    def __mro_entries__(self, _bases: tuple[object, ...]) -> tuple[type]:
+        return (self._class(),)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return self._base is not None and isinstance(instance, self._base)
+
+    def __subclasscheck__(self, subclass: type) -> bool:
+        return self._base is not None and issubclass(subclass, self._base)
+
+    def _class(self) -> type:
+        """Return the class that subclasses get, of the plainest kind, so that it goes with any other base."""
+        if self._base is None:
+
+            def refuse(*_arguments: object, **_options: object) -> NoReturn:
+                self._refuse("called")
+
+            self._base = type(self.__name__, (), {"__module__": self.__module__, "__new__": refuse})
+        return self._base
+
+    def _refuse(self, what: str) -> NoReturn:
+        name = f"{self.__module__}.{self.__name__}"
+        raise RuntimeError(f"{name} was {what}, and {self.__module__} is not installed")
 
 
 class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _absent(self.__name__, name)
+        found = _Name(self.__name__, name)
+        self.__dict__[name] = found
+        return found
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -96,8 +134,10 @@ class _AfterTorch(MetaPathFinder):
 
 def _install() -> None:
     names = tuple(filter(None, os.environ.get("DSFORGE_STUBS", "").split(",")))
-    sys.meta_path.append(_Finder(tuple(name for name in names if ":" not in name)))
-    for name, _, package in (text.partition(":") for text in names if ":" in text):
+    plain = tuple(name for name in names if ":" not in name)
+    if plain:
+        sys.meta_path.append(_Finder(plain))
+    for name, _, package in (text.partition(":") for text in names if text not in plain):
         sys.meta_path.insert(0, _Finder((name,), package))
     if stand_ins := json.loads(os.environ.get("DSFORGE_STAND_INS", "{}")):
         sys.meta_path.insert(0, _AfterTorch(stand_ins))
