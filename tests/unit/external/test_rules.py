@@ -182,8 +182,44 @@ def test_a_known_failure_is_refused_before_launch(flavour, change, key):
 
 
 def test_flash_attention_lifts_the_limit_on_micro_batches():
-    recipe = external("megatron-deepspeed", {"batch": {"micro": 2}}, arguments=["--use-flash-attn-v2"])
+    bf16 = {"cluster": {"gpu": "h100-sxm-80gb"}, "train": {"precision": "bf16"}}
+    words = ["--use-flash-attn-v2"]
+    recipe = external("megatron-deepspeed", bf16, {"batch": {"micro": 2}}, arguments=words)
     assert not [one for one in examine(recipe) if one.code == "DSF144"]
+
+
+GPU = {"cluster": {"gpu": "h100-sxm-80gb"}}
+FULL = {"train": {"recompute": "full"}}
+NO_PP = {"parallel": {"pp": 1, "dp": 4}}
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "why"),
+    [
+        ("--use-flash-attn-v2", {}, "needs a GPU"),
+        ("--use-flash-attn-v1", GPU, "16 bits alone"),
+        ("", {"train": {"precision": "fp16"}}, "fp16 on few CPUs"),
+        ("", NO_PP | {"train": FULL["train"] | {"recompute_every": 3}}, "IndexError"),
+        ("--num-experts 4", {}, "another model than the recipe's"),
+        ("--transformer-impl transformer_engine", {}, "Transformer Engine needs a GPU"),
+        ("--fp8-hybrid", GPU, "Transformer Engine alone"),
+        ("--transformer-impl transformer_engine --fp8-hybrid --fp8-e4m3", GPU, "exclude each other"),
+        ("--weight-decay-incr-style cosine", {}, "a start and an end"),
+        ("--distribute-saved-activations", FULL, "--recompute-granularity full"),
+        ("--distribute-checkpointed-activations", {}, "computed again"),
+        ("--fp32-residual-connection", {}, "16 bits alone"),
+        ("--fp16-lm-cross-entropy", {}, "fp16 alone"),
+        ("--no-contiguous-buffers-in-local-ddp", {"train": {"precision": "bf16"}}, "contiguous buffers"),
+        ("--DDP-impl torch", {}, "stages need the local DDP"),
+        ("--enable-zbh1-pipeline", NO_PP, "there is none"),
+        ("--enable-zbh1-exact-semantics", {}, "goes with `--enable-zbh1-pipeline`"),
+        ("--log-params-norm", {}, "ask CUDA"),
+    ],
+)
+def test_what_megatron_deepspeed_asserts_without_a_message_has_one(words, changes, why):
+    recipe = external("megatron-deepspeed", changes, arguments=words.split())
+    faults = [one for one in examine(recipe) if one.code == "DSF144"]
+    assert [one for one in faults if why in one.message], [one.message for one in faults]
 
 
 def test_a_key_that_no_program_takes_is_refused():
