@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pkg_resources as absent  # the setuptools of today have it no more: a stand-in serves it
+import torch
 
 from tests.external_support.neox import data_parallel, deepspeed_config, settings_of
 
@@ -39,16 +40,34 @@ def main() -> None:
         "absent": absent.__name__,
     }
     Path(__file__).with_name(f"seen-{rank}.json").write_text(json.dumps(seen))
+    met = meet(made)
     if rank == 0:
-        for line in log(made):
+        for line in log(made, met):
             sys.stdout.write(line + "\n")
 
 
-def log(made: dict[str, object]) -> list[str]:
+def meet(made: dict[str, object]) -> int:
+    """Set up as the program does, with CUDA's names, and return the sum of the ranks' numbers from 1."""
+    if not torch.cuda.is_available():
+        raise SystemExit("Megatron requires CUDA.")
+    device = int(os.environ["RANK"]) % torch.cuda.device_count()
+    if device != int(os.environ["LOCAL_RANK"]):
+        raise SystemExit("expected local-rank to be the same as rank % device-count.")
+    torch.cuda.set_device(device)
+    torch.distributed.init_process_group(str(made["distributed_backend"]))
+    number = torch.cuda.LongTensor([torch.distributed.get_rank() + 1])
+    torch.distributed.all_reduce(number)
+    torch.cuda.synchronize()
+    weights = torch.zeros(2, device=torch.cuda.current_device()).cuda(torch.cuda.current_device())
+    torch.distributed.destroy_process_group()
+    return int(number.item() + weights.sum().item())
+
+
+def log(made: dict[str, object], met: int) -> list[str]:
     """Return the lines of rank 0: an ordinary step, one that fp16 skipped, one whose loss is no number."""
     steps = int(str(made["train_iters"]))
     lines = ["NeoXArgs.configure_distributed_args() using world size: 2 and model-parallel size: 1 "]
-    lines += ["> initializing torch distributed ...", "> setting random seeds to 1234 ..."]
+    lines += ["> initializing torch distributed ...", f"> setting random seeds to {met} ..."]
     for step in range(1, steps + 1):
         skipped, loss = int(step == 2), 0.0 if step == 2 else float("nan") if step == 3 else 8 / step
         line = f" samples/sec: {32:.3f} | iteration {step:8d}/{steps:8d} |"

@@ -56,7 +56,8 @@ def _stand_in(deed: str, original: Any) -> Any:
     if deed in answers:
         return lambda *_arguments, **_options: answers[deed]
     if deed.startswith("torch."):
-        return _without_device(getattr(torch, deed.removeprefix("torch.")))
+        found = getattr(torch, deed.removeprefix("torch."))
+        return found if isinstance(found, type) else _without_device(found)
     made: dict[str, Callable[[], Any]] = {
         "on_cpu": lambda: _on_cpu(original),
         "itself": lambda: lambda self, *_arguments, **_options: self,
@@ -64,8 +65,10 @@ def _stand_in(deed: str, original: Any) -> Any:
         "order": lambda: _Order,
         "at_once": lambda: lambda call, **_options: call(),
         "generators": lambda: (torch.default_generator,) * _RANKS,
-        "properties": lambda: lambda *_device: SimpleNamespace(
-            name="cpu", major=0, minor=0, total_memory=0, multi_processor_count=1
+        "properties": lambda: (
+            lambda *_device: SimpleNamespace(
+                name="cpu", major=0, minor=0, total_memory=0, multi_processor_count=1
+            )
         ),
         "plain": lambda: _plain,
     }

@@ -94,7 +94,9 @@ class _Finder(MetaPathFinder, Loader):
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         del path, target
-        if self._package == fullname:
+        # Who asks whether a package is there, and goes on without it, is told the truth.
+        is_question = sys._getframe(2).f_code is importlib.util.find_spec.__code__
+        if self._package == fullname or (is_question and self._package is None):
             return None
         if any(fullname == name or fullname.startswith(f"{name}.") for name in self._names):
             if self._package is None or importlib.util.find_spec(self._package) is None:
