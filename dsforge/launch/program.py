@@ -39,7 +39,7 @@ def unknown_revision(program: Program, root: Path) -> str | None:
     found = revision_of(root / program.path)
     if found is not None and found.startswith(flavour.revisions):
         return None
-    nearest = flavour.revisions[-1]
+    nearest = flavour.revisions[0]
     is_what = f"is at revision {found[:12]}" if found else "says nothing of its revision"
     return f"the checkout {is_what}; its options are taken to be those of {program.flavour} at {nearest}"
 

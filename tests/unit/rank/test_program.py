@@ -163,6 +163,11 @@ def test_what_is_installed_or_not_named_is_left_alone(tmp_path):
     assert "stand-in" not in done.stderr
 
 
+def test_a_question_is_answered_with_the_truth(tmp_path):
+    code = "import importlib.util as u; print(u.find_spec('apex')); import apex; print(apex.__name__)"
+    assert run(tmp_path, code, "apex").stdout == "None\napex\n"
+
+
 def test_another_sitecustomize_still_runs(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "sitecustomize.py").write_text("print('theirs')")
