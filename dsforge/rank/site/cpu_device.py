@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+_TOLD = "DSFORGE_STAND_INS_TOLD"
 _RANK, _RANKS = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
@@ -46,7 +47,9 @@ def install(stand_ins: Mapping[str, str]) -> None:
         first, *inner = owner.split(".")
         place = functools.reduce(getattr, inner, sys.modules[first])
         setattr(place, last, _stand_in(deed, getattr(place, last, None)))
-    sys.stderr.write(f"dsforge: the CPU is the device; stand-ins serve {', '.join(stand_ins)}\n")
+    if _TOLD not in os.environ:  # a process that the program starts need not tell again
+        os.environ[_TOLD] = "1"
+        sys.stderr.write(f"dsforge: the CPU is the device; stand-ins serve {', '.join(stand_ins)}\n")
 
 
 def _stand_in(deed: str, original: Any) -> Any:
@@ -71,6 +74,7 @@ def _stand_in(deed: str, original: Any) -> Any:
             )
         ),
         "plain": lambda: _plain,
+        "own_states": lambda: _with_states(original),
     }
     if deed not in made:
         raise ValueError(f"no stand-in does `{deed}`")
@@ -127,3 +131,34 @@ def _cuda_name(function: Callable[..., Any]) -> Callable[..., Any]:
         return found.replace("torch.", "torch.cuda.", 1) if isinstance(found, str) else found
 
     return cuda_name
+
+
+def _with_states(optimizer: Any) -> Any:
+    """Return an Adam that has its states from the start, and each weight's count of steps in one place for good.
+
+    So have the fused ones. A program that was written for those asks for states before it loads them, hands
+    one count to all weights, and copies back the counts that it was given before.
+    """
+    import torch
+
+    class WithStates(optimizer):  # type: ignore[misc]  # a class that is known when it runs
+        def _keep_counts(self) -> None:
+            counts = self.__dict__.setdefault("_counts", {})
+            for weights in (weights for group in self.param_groups for weights in group["params"]):
+                state, count = self.state[weights], counts.setdefault(weights, torch.zeros(()))
+                if not state:
+                    state |= {name: torch.zeros_like(weights.data) for name in ("exp_avg", "exp_avg_sq")}
+                elif state["step"] is not count:
+                    count.copy_(torch.as_tensor(state["step"]))
+                state["step"] = count
+
+        def state_dict(self) -> Any:
+            self._keep_counts()
+            return super().state_dict()
+
+        def load_state_dict(self, state_dict: Any) -> None:
+            super().load_state_dict(state_dict)
+            self._keep_counts()
+
+    WithStates.__name__ = WithStates.__qualname__ = optimizer.__name__
+    return WithStates
