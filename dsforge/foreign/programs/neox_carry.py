@@ -7,6 +7,8 @@ from typing import Any
 
 from dsforge.base.errors import DsforgeError
 from dsforge.catalog.engines.flavours import flavour_of
+from dsforge.catalog.engines.neox import neox_keys
+from dsforge.external.options import option_table
 from dsforge.foreign.findings import is_number, shown
 from dsforge.foreign.imports import Left
 from dsforge.foreign.programs.carry import GPT2_VOCABULARY
@@ -23,10 +25,7 @@ _PLAIN = (
     "monitor.tensorboard",
 )
 _REASONS = {
-    "zero_optimization": "a tuning knob of the engine: its default applies",
-    "fp16": "loss scaling is the program's own",
-    "bf16": "a detail of the engine's 16-bit optimizer: its default applies",
-    "optimizer": "a detail of how the engine computes the optimizer",
+    "fp16": "the run is none in fp16",
     "log_interval": "every step is logged",
     "steps_per_print": "every step is logged",
     "wall_clock_breakdown": "step times are logged",
@@ -83,6 +82,7 @@ def carry_neox(
     _optimizer(carrying)
     _data(carrying)
     _checkpoints(carrying)
+    _pass_on(carrying)
     return carrying
 
 
@@ -256,6 +256,28 @@ def _checkpoints(carrying: NeoxCarrying) -> None:
     carrying.carry("checkpoint.keep", keep.value or 0, keep)
 
 
+def _pass_on(carrying: NeoxCarrying) -> None:
+    """Pass on what no key of a recipe says, as assignments to the program's own keys."""
+    flavour, table = flavour_of("gpt-neox"), option_table("gpt-neox")
+    governed = {row.option for row in flavour.rows if not row.free}
+    said = [one for one in carrying.said.values() if one.given and one.value is not None]
+    passed: list[str] = []
+    place = None
+    for one in said:
+        head = one.option.partition(".")[0]
+        option = table.find(one.option)
+        if one.option in carrying.used | governed or option is None or option.derived:
+            continue
+        overruled = next((key for key in (one.option, head) if key in flavour.instead), None)
+        if overruled is not None:
+            carrying.leave(one, f"a recipe says `{flavour.instead[overruled]}`")
+        elif head not in _REASONS or (head == "fp16" and carrying.value("fp16.enabled") is True):
+            passed.append(f"{one.option}={option.text(one.value)}")
+            place = place or one.place
+    if passed:
+        carrying.derive("external.arguments", passed, "passed on as they are", place)
+
+
 def differences(carrying: NeoxCarrying, program: Program) -> Iterator[Left]:
     """Yield what the plan's configuration has otherwise, or not at all."""
     flavour = flavour_of("gpt-neox")
@@ -265,7 +287,9 @@ def differences(carrying: NeoxCarrying, program: Program) -> Iterator[Left]:
     for key, one in carrying.said.items():
         if key in paths or key in listed or not (one.given or key in _MATTERS):
             continue
-        if key in ours and ours[key] == one.value:
+        # What neither side has otherwise than the program's own default is the same to both.
+        usual = neox_keys()[key].default if key in neox_keys() else None
+        if ours.get(key, usual) == one.value:
             continue
         why = next((_REASONS[head] for head in (key, key.partition(".")[0]) if head in _REASONS), None)
         if why is None:
