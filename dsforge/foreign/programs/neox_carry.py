@@ -31,7 +31,6 @@ _REASONS = {
     "wall_clock_breakdown": "step times are logged",
     "tensorboard_dir": "where logs go is the run directory's business",
     "log_dir": "where logs go is the run directory's business",
-    "use_wandb": "a recipe says monitor.wandb, which this program does by keys of its own",
     "master_port": "the rendezvous is dsforge's own",
     "master_addr": "the rendezvous is dsforge's own",
     "merge_file": "data are tokens already",

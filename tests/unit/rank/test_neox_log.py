@@ -17,9 +17,10 @@ FLAVOUR = flavour_of("gpt-neox")
 
 def line(step: int, losses: str, skipped: int = 0, more: str = "") -> str:
     head = f" samples/sec: {13.333:.3f} | iteration {step:8d}/{30:8d} |"
-    rates = f" elapsed time per iteration (ms): {600:.1f} | learning rate: {2.975e-4:.3E} | approx flops per GPU: 12.3TFLOPS |{more}"
+    times = f" elapsed time per iteration (ms): {600:.1f} | learning rate: {2.975e-4:.3E} |"
+    flops = f" approx flops per GPU: 12.3TFLOPS |{more}"
     counts = f" number of skipped iterations: {skipped:3d} | number of nan iterations: {0:3d} |"
-    return f"{head}{rates}{losses}{counts}"
+    return f"{head}{times}{flops}{losses}{counts}"
 
 
 @pytest.fixture
