@@ -1,4 +1,4 @@
-"""Stands in for Megatron's pretrain_gpt.py: parses the real options, prints what arrived and lines like its own.
+"""Stands in for Megatron's pretrain_gpt.py: parses the real options, prints what arrived, and its log lines.
 
 OPTIONS_OF names the flavour whose table is declared; `seen-RANK.json` is written beside this file. Imports
 are made as Megatron-DeepSpeed makes them: what DeepSpeed no longer has, and what is asked for.
