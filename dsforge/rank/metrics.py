@@ -36,7 +36,7 @@ class LogReader:
 
     def start(self) -> None:
         """Tell that the program runs, where nothing it prints will show that its ranks have met."""
-        if "joined" not in self._patterns and self._first:
+        if "joined" not in self._patterns and self._reads:
             self._join("the program started; when its ranks meet, it does not say")
 
     def take(self, lines: Iterable[str]) -> None:

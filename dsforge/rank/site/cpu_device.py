@@ -1,6 +1,6 @@
 """Makes the CPU the device of a program that asks for CUDA, where PyTorch has none.
 
-A flavour's data file says which names get a stand-in and what each does; what it does not name stays as it is.
+A flavour's data file says which names get a stand-in, and what each does; what it does not name stays.
 Whatever computes still computes: a tensor asked for on CUDA lies on the CPU, whose generator is the device's.
 """
 
@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 _TOLD = "DSFORGE_STAND_INS_TOLD"
 _RANK, _RANKS = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -29,7 +29,7 @@ class _Order:
             raise AttributeError(name)
         return _nothing
 
-    def __enter__(self) -> _Order:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -67,8 +67,10 @@ def _stand_in(deed: str, original: Any) -> Any:
         "order": lambda: _Order,
         "at_once": lambda: lambda call, **_options: call(),
         "generators": lambda: (torch.default_generator,) * _RANKS,
-        "properties": lambda: lambda *_device: SimpleNamespace(
-            name="cpu", major=0, minor=0, total_memory=0, multi_processor_count=1
+        "properties": lambda: (
+            lambda *_device: SimpleNamespace(
+                name="cpu", major=0, minor=0, total_memory=0, multi_processor_count=1
+            )
         ),
         "plain": lambda: _plain,
         "own_states": lambda: _with_states(original),
@@ -99,7 +101,7 @@ def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def is_cuda(value: Any) -> bool:
         if isinstance(value, torch.device):
-            return value.type == "cuda"
+            return bool(value.type == "cuda")
         return isinstance(value, str) and value.partition(":")[0] == "cuda"
 
     def is_index(value: Any) -> bool:
@@ -131,7 +133,7 @@ def _cuda_name(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_states(optimizer: Any) -> Any:
-    """Return an Adam that has its states from the start, and each weight's count of steps in one place for good.
+    """Return an Adam that has its states from the start, and a weight's count of steps in one place for good.
 
     So have the fused ones. A program that was written for those asks for states before it loads them, hands
     one count to all weights, and copies back the counts that it was given before.

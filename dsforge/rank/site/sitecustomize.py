@@ -86,7 +86,7 @@ class _StandIn(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Serves names: last, what nobody else finds; or first, modules that cannot be loaded without a package."""
+    """Serves names: last, what nobody else finds; or first, modules that do not load without a package."""
 
     def __init__(self, names: tuple[str, ...], package: str | None = None) -> None:
         self._names = names
@@ -94,12 +94,11 @@ class _Finder(MetaPathFinder, Loader):
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         del path, target
-        if self._package == fullname:
+        if not any(fullname == name or fullname.startswith(f"{name}.") for name in self._names):
             return None
-        if any(fullname == name or fullname.startswith(f"{name}.") for name in self._names):
-            if self._package is None or importlib.util.find_spec(self._package) is None:
-                return ModuleSpec(fullname, self, is_package=True)
-        return None
+        if self._package is not None and importlib.util.find_spec(self._package) is not None:
+            return None
+        return ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _StandIn(spec.name)
