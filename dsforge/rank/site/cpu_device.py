@@ -6,6 +6,7 @@ Whatever computes still computes: a tensor asked for on CUDA lies on the CPU, wh
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
@@ -73,6 +74,7 @@ def _stand_in(deed: str, original: Any) -> Any:
             )
         ),
         "plain": lambda: _plain,
+        "into_weights": lambda: _into_weights(original),
         "own_states": lambda: _with_states(original),
     }
     if deed not in made:
@@ -130,6 +132,20 @@ def _cuda_name(function: Callable[..., Any]) -> Callable[..., Any]:
         return found.replace("torch.", "torch.cuda.", 1) if isinstance(found, str) else found
 
     return cuda_name
+
+
+def _into_weights(copy: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `Tensor.copy_`, which also fills a part of a weight, where PyTorch raises outside `no_grad`."""
+    import torch
+
+    @functools.wraps(copy)
+    def copy_(self: Any, *arguments: Any, **options: Any) -> Any:
+        whole = self._base
+        part_of_weight = whole is not None and whole.is_leaf and whole.requires_grad
+        with torch.no_grad() if part_of_weight else contextlib.nullcontext():
+            return copy(self, *arguments, **options)
+
+    return copy_
 
 
 def _with_states(optimizer: Any) -> Any:

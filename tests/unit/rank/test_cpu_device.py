@@ -44,6 +44,10 @@ stream = torch.cuda.Stream()
 with torch.cuda.stream(stream):
     stream.wait_stream(torch.cuda.current_stream())
 torch.cuda.Event(enable_timing=True).record()
+weights = nn.Parameter(torch.zeros(3))
+weights[1:].copy_(x)
+assert weights.tolist() == [0, 1, 2] and weights.grad_fn is None
+nn.Parameter(x.clone()).clone().copy_(nn.Parameter(x) * 2).sum().backward()
 def f(): pass
 assert torch.compile(f) is f and torch.compile(dynamic=True)(f) is f and typing.override(f) is f
 """
