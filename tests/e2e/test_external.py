@@ -88,6 +88,8 @@ def planned_and_seen(folder: Path, flavour: str, *, mds: bool) -> None:
         seen = json.loads((folder / f"seen-{rank}.json").read_text())
         assert (seen["world"]["RANK"], seen["world"]["WORLD_SIZE"]) == (str(rank), "2")
         assert seen["world"]["LOCAL_RANK"] == str(rank)
+        assert (seen["world"]["LOCAL_SIZE"], seen["world"]["LOCAL_WORLD_SIZE"]) == ("2", "2")
+        assert not seen["flash"]
         given = seen["arguments"]
         dest = {name: option.dest for name, option in option_table(flavour).items()}
         assert given[dest["--data-path"]] == [str(folder.parent / DATA)]
@@ -95,7 +97,8 @@ def planned_and_seen(folder: Path, flavour: str, *, mds: bool) -> None:
         assert (given["micro_batch_size"], given["global_batch_size"], given["train_iters"]) == (1, 8, 3)
         assert (given["adam_beta1"], given["adam_beta2"], given["hidden_dropout"]) == (0.8, 0.9, 0.0)
         if mds:
-            assert seen["absent"] == "deepspeed.compression.compress"
+            assert seen["absent"] == "deepspeed.compression.compress.init_compression"
+            assert seen["minutes"] == "10"
             assert json.loads(Path(given["deepspeed_config"]).read_text())["zero_optimization"]["stage"] == 1
             assert given["zero_stage"] == 1
             assert given["no_pipeline_parallel"]
@@ -122,6 +125,8 @@ def test_what_was_planned_arrives_through_the_deepspeed_launcher(checkout: Path)
     }
     assert [(line.step, line.loss) for line in lines if isinstance(line, EvalLine)] == [(3, 2.5)]
     events = [parse_line(line) for _, line in read_lines(attempt.events)]
+    met = [event for event in events if isinstance(event, Event) and event.name == "joined"]
+    assert [event.source for event in met].count("trainer") == 1
     stand_ins = [
         event.data["module"] for event in events if isinstance(event, Event) and event.name == "stand_in"
     ]
@@ -132,10 +137,6 @@ def test_what_was_planned_arrives_through_the_deepspeed_launcher(checkout: Path)
 def test_what_was_planned_arrives_through_torchrun(checkout: Path):
     root, flavour = checkout.parent, "megatron-lm"
     (root / "recipe.yaml").write_text(MEGATRON.replace("FLAVOUR", flavour).replace("DATA", DATA))
-    stand_in = (checkout / "pretrain_gpt.py").read_text()
-    (checkout / "pretrain_gpt.py").write_text(
-        stand_in.replace("import deepspeed.compression.compress as absent", "import json as absent")
-    )
     rendered = dsforge(root, "render", "recipe.yaml", "--", "--wandb-exp-name", HOSTILE)
     assert rendered.returncode == 0, rendered.stderr
     ranks = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29611"]
