@@ -241,7 +241,7 @@ def test_faults_of_deepspeed_are_no_faults_of_megatron_lm(changes, code):
 def test_tensor_parallel_ranks_of_megatron_lm_get_the_variable_its_parser_asks_for():
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
     tp = {"parallel": {"tp": 2, "pp": 1, "dp": 4}}
-    plan = make_plan(external("megatron-lm", tp))
-    assert plan.environment[name].value == "1"
-    assert name not in make_plan(external("megatron-lm")).environment
-    assert name not in make_plan(external("megatron-deepspeed", tp)).environment
+    assert make_plan(external("megatron-lm", tp)).launch.env[name] == "1"
+    alone = {"parallel": {"tp": 1, "pp": 2, "dp": 4}}
+    assert name not in make_plan(external("megatron-lm", alone)).launch.env
+    assert name not in make_plan(external("megatron-deepspeed", tp)).launch.env
