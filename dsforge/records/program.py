@@ -30,8 +30,8 @@ class ProgramFile:
     `bases`: what an argument, by its index, is a path from; `configuration` is handed over in
     `configuration_option`, its paths by dotted key in `configuration_bases`. `patterns`: regular expressions
     by event, looked for in the output of `metrics_rank`, but `joined` in rank 0's. `stubs`: imports that
-    stand-ins serve where they are missing, or without another package (MODULE:PACKAGE). `stand_ins`: what each
-    name of PyTorch does where it has no CUDA. `tokens_per_step` counts the whole job.
+    stand-ins serve where they are missing, or without another package (MODULE:PACKAGE). `stand_ins`: what
+    a name of PyTorch does where there is no CUDA. `tokens_per_step` counts the whole job.
     """
 
     flavour: str
