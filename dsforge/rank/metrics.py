@@ -27,7 +27,8 @@ class LogReader:
         self._reads = rank == program.metrics_rank
         self._first = rank == 0
         self._patterns = {name: re.compile(pattern) for name, pattern in program.patterns.items()}
-        self._last_time = time.monotonic()
+        self._last: tuple[float, int] | None = None
+        """When the step before was printed, and which; None where what happened since is more than steps."""
         self._joined = False
 
     def start(self) -> None:
@@ -54,11 +55,8 @@ class LogReader:
             self._validation(match.groupdict())
 
     def _step(self, found: dict[str, str | None]) -> None:
-        now = time.monotonic()
-        seconds, self._last_time = now - self._last_time, now
-        if (milliseconds := _number(found, "step_milliseconds")) is not None:
-            seconds = milliseconds / 1000
         step, loss = int(found["step"] or 0), _number(found, "loss")
+        seconds = self._seconds(step, _number(found, "step_milliseconds"))
         if loss is None or not math.isfinite(loss):
             self._event("not_finite", f"the loss of step {step} is {found['loss']}", step=step)
             return
@@ -68,16 +66,28 @@ class LogReader:
             loss=loss,
             grad_norm=_number(found, "grad_norm"),
             learning_rate=_number(found, "learning_rate"),
-            tokens_per_second=self._program.tokens_per_step / max(seconds, 1e-9),
+            tokens_per_second=self._program.tokens_per_step / seconds if seconds else None,
             step_seconds=seconds,
-            memory_bytes=0,
+            memory_bytes=None,
         )
         append_line(self._attempt.metrics, dump_line(line.as_dict()))
 
+    def _seconds(self, step: int, milliseconds: float | None) -> float | None:
+        """Return a step's seconds: as printed, else by the clock since the step before, else None."""
+        now, before = time.monotonic(), self._last
+        self._last = (now, step)
+        if milliseconds is not None:
+            return milliseconds / 1000
+        if before is None or step <= before[1]:
+            return None
+        return (now - before[0]) / (step - before[1])
+
     def _validation(self, found: dict[str, str | None]) -> None:
+        self._last = None
         step, loss = int(found["step"] or 0), _number(found, "loss")
         if loss is not None and math.isfinite(loss):
-            line = EvalLine(time=time.time(), step=step, loss=loss, samples=0, seconds=0.0)
+            samples = self._program.eval_samples
+            line = EvalLine(time=time.time(), step=step, loss=loss, samples=samples, seconds=None)
             append_line(self._attempt.metrics, dump_line(line.as_dict()))
 
     def _join(self, message: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dsforge.base.errors import DsforgeError, Finding, Place, Severity
-from dsforge.catalog.engines.deepspeed import known_keys
+from dsforge.catalog.engines.deepspeed import DeepSpeedKeys
 from dsforge.catalog.engines.scripts import traps
 from dsforge.external.expressions import evaluate, names
 from dsforge.foreign.deepspeed.check import check_deepspeed
@@ -19,11 +19,11 @@ _TWICE = "repeats"
 _ASKED_FOR = "DSF660"
 
 
-def check_script(read: MegatronScript, replicas: int | None) -> list[Finding]:
-    """Return the findings of a script, errors first."""
+def check_script(read: MegatronScript, replicas: int | None, keys: DeepSpeedKeys) -> list[Finding]:
+    """Return the findings of a script, errors first; `keys` are those of the DeepSpeed that it is for."""
     found = [*_options(read), *_traps(read), *_unread(read)]
     if read.json is not None:
-        found += _config(read, read.json, replicas)
+        found += _config(read, read.json, replicas, keys)
     order = list(Severity)
     return sorted(found, key=lambda one: order.index(one.severity))
 
@@ -96,11 +96,13 @@ def _unread(read: MegatronScript) -> Iterator[Finding]:
         yield Finding("DSF699", Severity.NOTE, message, None, config.place, "check that file too")
 
 
-def _config(read: MegatronScript, config: JsonConfig, replicas: int | None) -> Iterator[Finding]:
+def _config(
+    read: MegatronScript, config: JsonConfig, replicas: int | None, keys: DeepSpeedKeys
+) -> Iterator[Finding]:
     lines = read.script.lines
     try:
-        found = check_deepspeed(config.text, config.file, known_keys(), replicas=replicas)
-        said = imported_json(config, {}, replicas)
+        found = check_deepspeed(config.text, config.file, keys, replicas=replicas)
+        said = imported_json(config, {}, replicas, keys)
     except DsforgeError as fault:
         place = config.moved(fault.place, lines)
         yield Finding(fault.code, Severity.ERROR, fault.message, None, place, fault.hint)
