@@ -10,7 +10,8 @@ from typing import TypeVar
 from dsforge.base.errors import DsforgeError
 from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.launch import machine, op_cache
-from dsforge.launch.checkpoints import check_checkpoints, check_resume
+from dsforge.launch.checkpoints import check_checkpoints
+from dsforge.launch.external_resume import check_resume
 from dsforge.launch.program import check_program
 from dsforge.launch.types import LaunchRequest
 from dsforge.launch.world import check_gpus, check_here, planned_hosts

@@ -51,9 +51,9 @@ def check_foreign(
 ) -> Checked:
     """Return the findings of a foreign file; DsforgeError when it cannot be read.
 
-    `version`: the DeepSpeed that will read it; None for the installed one, or the catalogue's. With `environ`
-    the installed DeepSpeed is asked, in a process with these variables: its own keys, and what it makes of the
-    very file. DSF618 when it is not there, DSF619 for a version that is not known.
+    `version`: the DeepSpeed that will read it; None for the installed one, or the catalogue's. With
+    `environ` the installed DeepSpeed is asked, in a process with these variables: its own keys, and what it
+    makes of the very file. DSF618 when it is not there, DSF619 for a version that is not known.
     """
     text, file = read_foreign(path), str(path)
     if kind is Kind.ACCELERATE:

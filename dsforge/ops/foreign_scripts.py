@@ -17,9 +17,7 @@ from dsforge.foreign.text import read_foreign
 from dsforge.plan.types import Plan
 
 
-def check(
-    text: str, file: str, replicas: int | None, keys: DeepSpeedKeys | None = None
-) -> list[Finding]:
+def check(text: str, file: str, replicas: int | None, keys: DeepSpeedKeys | None = None) -> list[Finding]:
     """Return the findings of a launch script; `keys` None: the catalogue's DeepSpeed reads its JSON."""
     read = _read(text, file, {})
     return check_script(read, replicas or replicas_of(read), keys or known_keys())

@@ -51,8 +51,9 @@ class Coming:
 class DeepSpeedKeys:
     """A version's configuration.
 
-    `removed`: dotted keys that it refuses by name. `coming`: those of `top` that only later versions have. `optimizers`: by name and by what computes it (gpu, cpu,
-    torch) the parameters with their defaults; `schedulers` likewise, "required" without a default.
+    `removed`: dotted keys that it refuses by name. `coming`: those of `top` that only later versions have.
+    `optimizers`: by name and by what computes it (gpu, cpu, torch) the parameters with their defaults;
+    `schedulers` likewise, "required" without a default.
     """
 
     version: str

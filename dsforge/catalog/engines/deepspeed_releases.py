@@ -45,7 +45,7 @@ def releases() -> Releases:
 
 
 def parsed(text: str) -> Release:
-    """Return a version's numbers, without what a build adds behind them; DsforgeError DSF619 for no version."""
+    """Return a version's numbers, without what a build adds behind them; DsforgeError DSF619."""
     match = _RELEASE.fullmatch(text)
     if match is None:
         raise _unknown(f"`{text[:40]}` is no version of DeepSpeed")

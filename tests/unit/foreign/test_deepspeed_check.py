@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 
 from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.catalog.engines.deepspeed import Key, Section, known_keys
-from dsforge.foreign.deepspeed.check import check_deepspeed
 from dsforge.catalog.engines.deepspeed_releases import keys_at, releases
+from dsforge.foreign.deepspeed.check import check_deepspeed
 from tests.support.recipes import ROOT
 
 FAULTS = YAML(typ="safe", pure=True).load((ROOT / "tests/data/foreign_faults.yaml").read_text("utf-8"))

@@ -140,7 +140,9 @@ def test_what_is_not_known_is_not_recorded_as_a_figure(tmp_path, monkeypatch):
     clock = iter([10.0, 12.0, 13.0, 14.0])
     monkeypatch.setattr("dsforge.rank.metrics.time.monotonic", lambda: next(clock))
     attempt = AttemptDir(tmp_path)
-    program = made(patterns={"step": STEP, "validation": r"valid (?P<step>\d+) (?P<loss>\S+)"}, eval_samples=64)
+    program = made(
+        patterns={"step": STEP, "validation": r"valid (?P<step>\d+) (?P<loss>\S+)"}, eval_samples=64
+    )
     rows = ["step 1 loss 3", "step 5 loss 2", "valid 5 2.5", "step 6 loss 1", "step 7 loss 1"]
     LogReader(program, attempt, 0).take(rows)
     found = lines(attempt.metrics)
