@@ -28,6 +28,7 @@ class FileKind(StrEnum):
     ENV = "env"
     MEGATRON = "megatron"
     NEOX = "neox"
+    CHECKOUT = "checkout"
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -73,7 +74,8 @@ def validate(
     """Check recipes, DeepSpeed JSON, Accelerate and GPT-NeoX YAML, launch scripts, hostfiles, .deepspeed_env.
 
     A recipe is checked against schema and rules; of another file it is said what the engine would really do
-    with it. Exit 1 on errors, 2 when a file cannot be read.
+    with it; of a folder, which program's checkout it is, and what recipes could not ask of it. Exit 1 on
+    errors, 2 when a file cannot be read.
     """
     if probe and deepspeed_version is not None:
         raise typer.BadParameter("`--probe` asks the installed version: leave --deepspeed-version out")
@@ -124,6 +126,10 @@ def _is_file(word: str) -> bool:
 def _kind(file: Path) -> FileKind:
     from dsforge.foreign.text import kind_of
 
+    if file.is_dir():
+        from dsforge.launch.checkout import detect
+
+        return FileKind.RECIPE if detect(file) is None else FileKind.CHECKOUT
     return FileKind(kind_of(file).value)
 
 
@@ -148,7 +154,12 @@ def _check(recipe: Path, changes: Sequence[str], profile: str | None) -> tuple[l
     from dsforge.recipe.load import load_recipe
 
     try:
-        found = examine(load_recipe(recipe, changes, profile, environ=os.environ))
+        loaded = load_recipe(recipe, changes, profile, environ=os.environ)
+        found = examine(loaded)
+        if loaded.recipe.external is not None and not _code(found):
+            from dsforge.ops.checkout_check import check_recipe_checkout
+
+            found += check_recipe_checkout(loaded)
     except DsforgeError as fault:
         return _as_findings(fault)
     return found, _code(found)

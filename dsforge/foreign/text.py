@@ -18,6 +18,7 @@ class Kind(StrEnum):
     """What `validate` takes.
 
     HF_TRAINER: DeepSpeed JSON in which the Trainer fills in every `auto`. MEGATRON: a script that starts it.
+    CHECKOUT: a folder of its sources.
     """
 
     RECIPE = "recipe"
@@ -28,6 +29,7 @@ class Kind(StrEnum):
     ENV = "env"
     MEGATRON = "megatron"
     NEOX = "neox"
+    CHECKOUT = "checkout"
 
 
 def read_foreign(path: Path) -> str:

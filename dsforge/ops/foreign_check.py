@@ -29,6 +29,7 @@ from dsforge.foreign.hostfile import check_hostfile
 from dsforge.foreign.json_text import JsonText, Placeholder, read_json
 from dsforge.foreign.text import Kind, read_foreign
 from dsforge.ops import foreign_scripts as scripts
+from dsforge.ops.checkout_check import check_checkout
 from dsforge.ops.foreign_neox import NeoxFiles
 
 _PROBE_SECONDS = 300.0
@@ -55,18 +56,16 @@ def check_foreign(
     `environ` the installed DeepSpeed is asked, in a process with these variables: its own keys, and what it
     makes of the very file. DSF618 when it is not there, DSF619 for a version that is not known.
     """
+    if kind is Kind.CHECKOUT:
+        engine, findings = check_checkout(path)
+        return Checked(engine, tuple(findings))
     text, file = read_foreign(path), str(path)
     if kind is Kind.ACCELERATE:
         known = accelerate_keys()
         return Checked(f"accelerate {known.version}", tuple(first_of(check_accelerate(text, file, known))))
-    if kind is Kind.HOSTFILE:
-        return Checked(
-            f"launcher of deepspeed {known_keys().version}", tuple(first_of(check_hostfile(text, file)))
-        )
-    if kind is Kind.ENV:
-        return Checked(
-            f"launcher of deepspeed {known_keys().version}", tuple(first_of(check_env_file(text, file)))
-        )
+    if kind in (Kind.HOSTFILE, Kind.ENV):
+        check = check_hostfile if kind is Kind.HOSTFILE else check_env_file
+        return Checked(f"launcher of deepspeed {known_keys().version}", tuple(first_of(check(text, file))))
     if kind is Kind.MEGATRON:
         found = scripts.check(text, file, replicas, _catalogued(version))
         return Checked(scripts.engine_of(text, file), tuple(first_of(found)))

@@ -58,8 +58,9 @@ class Flavour:
     `takes`: options, a configuration (in `configuration_option`), or anything. `patterns`: regular
     expressions by event (step, validation, joined) with the records' names as groups. `printed_by`: the rank
     that prints them, first or last. `stubs`: imports that a CPU has not. `instead`: options that would
-    overrule a recipe's key under another name. `served`: keys of the recipe that never reach the program,
-    and who honours them.
+    overrule a recipe's key under another name. `declares`: files of a checkout, as patterns, in which its
+    options or keys are declared; `elsewhere`: those that a library adds. `served`: keys of the recipe that
+    never reach the program, and who honours them.
     """
 
     name: str
@@ -77,6 +78,8 @@ class Flavour:
     printed_by: str
     stubs: tuple[str, ...]
     checkpoint_marks: tuple[str, ...]
+    declares: tuple[str, ...] = ()
+    elsewhere: frozenset[str] = frozenset()
 
 
 @cache
@@ -102,4 +105,6 @@ def flavour_of(name: str) -> Flavour:
         printed_by=program["printed_by"],
         stubs=tuple(program["stubs"]),
         checkpoint_marks=tuple(program["checkpoint_marks"]),
+        declares=tuple(program.get("declares", ())),
+        elsewhere=frozenset(program.get("elsewhere", ())),
     )
