@@ -27,7 +27,7 @@ from dsforge.foreign.env_file import check_env_file
 from dsforge.foreign.findings import first_of
 from dsforge.foreign.hostfile import check_hostfile
 from dsforge.foreign.json_text import JsonText, Placeholder, read_json
-from dsforge.foreign.text import Kind, read_foreign
+from dsforge.foreign.text import Kind, carriage_returns, read_foreign
 from dsforge.ops import foreign_scripts as scripts
 from dsforge.ops.checkout_check import check_checkout
 from dsforge.ops.foreign_neox import NeoxFiles
@@ -67,7 +67,8 @@ def check_foreign(
         check = check_hostfile if kind is Kind.HOSTFILE else check_env_file
         return Checked(f"launcher of deepspeed {known_keys().version}", tuple(first_of(check(text, file))))
     if kind is Kind.MEGATRON:
-        found = scripts.check(text, file, replicas, _catalogued(version))
+        returns = carriage_returns(path)
+        found = [*([returns] if returns else []), *scripts.check(text, file, replicas, _catalogued(version))]
         return Checked(scripts.engine_of(text, file), tuple(first_of(found)))
     if kind is Kind.NEOX:
         revision = flavour_of("gpt-neox").revisions[0]
