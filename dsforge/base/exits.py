@@ -34,6 +34,7 @@ class ExitKind(StrEnum):
     RANK_FAILED = "rank_failed"
     RANK_KILLED = "rank_killed"
     LAUNCHER_DIED = "launcher_died"
+    HOST_LOST = "host_lost"
     WORLD_MISMATCH = "world_mismatch"
 
 

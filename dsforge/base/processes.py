@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -139,6 +140,18 @@ def boot_id() -> str:
         return (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
         return ""
+
+
+@cache
+def machine() -> str:
+    """Return the mark of this host's process ids: they name the same processes only where it is the same.
+
+    The kernel's boot, and the namespace of process ids, for a container counts its own.
+    """
+    try:
+        return f"{boot_id()}/{(_PROC / 'self/ns/pid').readlink()}"
+    except OSError:
+        return boot_id()
 
 
 def signal_name(number: int) -> str:

@@ -17,9 +17,11 @@ from dsforge.base.text import first_line, without_escapes
 from dsforge.launch.asking import Asking
 from dsforge.launch.cause import STOPPED, Cause, Evidence, find_cause
 from dsforge.launch.command import beginning
+from dsforge.launch.far import Far
 from dsforge.launch.follow import SUPERVISOR, Follower, Item
 from dsforge.launch.guard import guarded
-from dsforge.launch.launchers import Runner, launcher_of
+from dsforge.launch.launchers import launcher_of
+from dsforge.launch.runner import Runner, start
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.stop import Stopper
 from dsforge.launch.types import Command, LaunchRequest, OnEvent, ProgressEvent
@@ -46,13 +48,16 @@ class Attempt:
         *,
         on_event: OnEvent,
         signals: StopSignals,
+        hosts: tuple[str, ...],
     ) -> None:
         self._request = request
         self._plan = request.plan
         self._run_dir = run_dir
         self._number = number
         self._directory = run_dir.attempt(number)
+        self._launcher = launcher_of(request.plan)
         self.follower = Follower(request.plan, self._directory)
+        self._far = Far(self.follower, self._directory, hosts, self._launcher.lost)
         self._on_event = on_event
         self._signals = signals
         self._last_seen: dict[int, float] = {}
@@ -61,6 +66,7 @@ class Attempt:
         self._runner_code: int | None = None
         self._node_launcher: int | None = None
         self._joined_told = False
+        self._first_asked: float | None = None
 
     def run(self, command: Command, on_state: Callable[[str, ProcessId], None]) -> Cause | None:
         """Run to the end and return the cause of a failure, None for success; OSError when the disk refuses.
@@ -71,12 +77,12 @@ class Attempt:
         environ = {**self._request.environ, **command.environ}
         # The guard comes before what it guards and leaves after it.
         with lease.hold(self._directory.lease), guarded(environ, self._directory.path) as guard_pid:
-            start = launcher_of(self._plan)
             runner = start(command, environ, self._directory.launcher_log)
-            stopper = Stopper(self._run_dir.path.name, runner, guard_pid, lambda: self._signals.at_once)
+            run_id = self._run_dir.path.name
+            stopper = Stopper(run_id, runner, guard_pid, self._far, lambda: self._signals.at_once)
             try:
                 on_state("running", runner.identity)
-                self._tell("started", f"deepspeed runner started (pid {runner.identity.pid})")
+                self._tell("started", f"{self._launcher.runner} started (pid {runner.identity.pid})")
                 verdict = self._watch(runner, lambda: on_state("stopping", runner.identity))
                 if self.follower.succeeded:
                     stopper.finish(_LAUNCHER_END_SECONDS)
@@ -89,6 +95,9 @@ class Attempt:
                 return verdict or self._cause(runner)
             finally:
                 stopper.kill()
+                # Their readers remove them; who was killed before it read has left one.
+                for secrets in self._directory.path.glob("secrets-*"):
+                    secrets.unlink(missing_ok=True)
                 processes.reap(self._sessions(runner), but=runner.identity.pid)
 
     def _watch(self, runner: Runner, on_stopping: Callable[[], None]) -> Cause | None:
@@ -110,7 +119,9 @@ class Attempt:
                 self._begin_to_ask()
             if self._asking.begun:
                 self._asking.pass_on(self._wrappers())
-                all_ended = all(rank in gone for rank in self.follower.reports)
+                self._far.ask(signal.SIGTERM)
+                ended = {*gone, *self.follower.exits}
+                all_ended = all(rank in ended for rank in self.follower.reports)
                 some_ended = bool(self.follower.exits)
                 if self._signals.at_once or self._asking.is_over(some_ended=some_ended, all_ended=all_ended):
                     return None
@@ -125,8 +136,12 @@ class Attempt:
 
     def _gone(self) -> list[int]:
         """Return the ranks whose wrapper has ended; what they broke happened after they were last seen."""
-        gone, now = [], time.time()
+        far, now = self._far.gone(), time.time()
+        gone = list(far)
+        self._last_seen |= far
         for rank, report in self.follower.reports.items():
+            if self._far.is_far(report):
+                continue
             if not _wrapper_alive(report):
                 gone.append(rank)
                 self._last_seen.setdefault(rank, report.time)
@@ -139,8 +154,12 @@ class Attempt:
         if self._signals.first is not None or self._runner_request is not None:
             return True
         # Once something broke, launchers tell the ranks that are left to stop.
-        on_request = any(record.stopped_on_request for record in self.follower.exits.values())
-        return on_request and not self._failed()
+        asked = [one for one in self.follower.exits.values() if one.stopped_on_request]
+        if not asked or self._failed():
+            return False
+        # On another host it takes its guard a moment to see why a launcher told the ranks that are left.
+        self._first_asked = self._first_asked or time.monotonic()
+        return not self._far.nodes or time.monotonic() - self._first_asked > _DRAIN_SECONDS
 
     @property
     def _runner_request(self) -> int | None:
@@ -159,8 +178,8 @@ class Attempt:
         return self._failed() or (self._runner_code is not None and not self._asking.begun)
 
     def _failed(self) -> bool:
-        records = self.follower.exits.values()
-        return bool(self._vanished) or any(one.code != 0 and not one.stopped_on_request for one in records)
+        failed = [one for one in self.follower.exits.values() if one.code != 0 and not one.stopped_on_request]
+        return bool(failed or self._vanished or self._far.lost_nodes)
 
     def _cause(self, runner: Runner) -> Cause:
         """Return why the attempt ended that did not end well; for one that was stopped, with the way on."""
@@ -180,9 +199,8 @@ class Attempt:
         number = self._signals.first or self._runner_request
         if number is None:
             return None
-        message = (
-            f"{'' if self._signals.first else 'the deepspeed runner was '}stopped by {signal_name(number)}"
-        )
+        who = "" if self._signals.first else f"{self._launcher.runner} was "
+        message = f"{who}stopped by {signal_name(number)}"
         if self._signals.at_once:
             message += ", at once"
         elif self._failed():
@@ -231,8 +249,9 @@ class Attempt:
     def _pass_on(self, item: Item) -> None:
         match item:
             case WorldReport():
-                if self._node_launcher is None and (parent := processes.parent_of(item.pid)) is not None:
-                    is_launcher = "deepspeed.launcher.launch" in processes.command_of(parent)
+                if self._node_launcher is None and not self._far.is_far(item):
+                    parent = processes.parent_of(item.pid)
+                    is_launcher = parent and "deepspeed.launcher.launch" in processes.command_of(parent)
                     self._node_launcher = parent if is_launcher else None
                 place = f"host {item.host}, pid {item.trainer_pid}"
                 self._emit("rank_up", f"rank {item.rank} started on {place}", rank=item.rank)
@@ -267,10 +286,13 @@ class Attempt:
         append_line(self._directory.events, dump_line(line.as_dict()))
 
     def _wrappers(self) -> list[ProcessId]:
-        return [ProcessId(report.pid, report.pid_start) for report in self.follower.reports.values()]
+        return [ProcessId(report.pid, report.pid_start) for report in self._near()]
 
     def _sessions(self, runner: Runner) -> set[int]:
-        return {runner.identity.pid, *(report.trainer_pid for report in self.follower.reports.values())}
+        return {runner.identity.pid, *(report.trainer_pid for report in self._near())}
+
+    def _near(self) -> list[WorldReport]:
+        return [report for report in self.follower.reports.values() if not self._far.is_far(report)]
 
     def _evidence(self, runner: Runner) -> Evidence:
         metrics = self.follower.last_metrics
@@ -280,6 +302,8 @@ class Attempt:
             exits=self.follower.exits,
             vanished=self._vanished,
             tails={rank: self._tail_of(rank) for rank in self._vanished},
+            lost_nodes=self._far.lost_nodes,
+            runner=self._launcher.runner,
             runner_pid=runner.identity.pid,
             runner_code=runner.return_code(),
             node_launcher_pid=self._node_launcher,

@@ -13,6 +13,7 @@ from dsforge.records.streams import ExitRecord, WorldReport
 
 STOPPED = (ExitKind.INTERRUPTED, ExitKind.TERMINATED)
 """Ends that somebody asked for."""
+_BEFORE_A_STEP = (ExitKind.RANK_FAILED, ExitKind.RANK_KILLED, ExitKind.LAUNCHER_DIED, ExitKind.HOST_LOST)
 _SIGKILL = 9
 _NOTICE_SECONDS = 1.0
 """A killed process is noticed up to this much later than it died; what it broke is recorded at once."""
@@ -21,11 +22,20 @@ _RETURN_CODE = re.compile(r"exits with return code = (-?[0-9]{1,9})\b")
 
 
 @dataclass(frozen=True, slots=True)
+class LostHost:
+    """A host that is gone as a whole, and what is known of it."""
+
+    host: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """What is known when an attempt is over. Times in seconds since the epoch.
 
     `vanished`: ranks whose wrapper was gone without an exit record before anybody was told to stop, and
-    when it was last seen alive. `tails`: the last output of those ranks. `node_launcher_pid`: the process of
+    when it was last seen alive. `tails`: the last output of those ranks. `lost_nodes`: nodes that are gone as
+    a whole. `runner`: what the launcher's program is called. `node_launcher_pid`: the process of
     deepspeed.launcher.launch.
     """
 
@@ -34,6 +44,8 @@ class Evidence:
     exits: Mapping[int, ExitRecord]
     vanished: Mapping[int, float]
     tails: Mapping[int, Sequence[str]]
+    lost_nodes: Mapping[int, LostHost]
+    runner: str
     runner_pid: int
     runner_code: int | None
     node_launcher_pid: int | None
@@ -56,7 +68,7 @@ class Cause:
     def as_exit(self, *, stepped: bool) -> RunExit:
         """Return the exit of a run that ends by this cause; before the first step the code is 4."""
         kind, code = self.kind, self.code
-        if not stepped and kind in (ExitKind.RANK_FAILED, ExitKind.RANK_KILLED, ExitKind.LAUNCHER_DIED):
+        if not stepped and kind in _BEFORE_A_STEP:
             kind, code = ExitKind.BEFORE_FIRST_STEP, int(ExitCode.BEFORE_FIRST_STEP)
         return RunExit(
             code=code,
@@ -105,6 +117,9 @@ def _cause_of_rank(rank: int, evidence: Evidence) -> Cause:
     who = _who(rank, evidence)
     when = _when(evidence.last_step)
     host = _host(rank, evidence)
+    # It may have lived on, and have been ended when the rest was.
+    if rank in evidence.vanished and (lost := _lost_of(rank, evidence)) is not None:
+        return _host_lost(lost, when, rank)
     if record is None:
         tail = tuple(evidence.tails.get(rank, ()))
         returned = _wrapper_return_code(evidence)
@@ -124,15 +139,27 @@ def _cause_of_rank(rank: int, evidence: Evidence) -> Cause:
     return Cause(ExitKind.RANK_FAILED, record.code, message, rank, None, host, record.tail)
 
 
+def _host_lost(lost: LostHost, when: str, rank: int | None = None) -> Cause:
+    message = f"host {lost.host} {lost.what} {when}; its ranks count as killed"
+    return Cause(ExitKind.HOST_LOST, code_of_signal(_SIGKILL), message, rank, None, lost.host)
+
+
+def _lost_of(rank: int, evidence: Evidence) -> LostHost | None:
+    report = evidence.reports.get(rank)
+    return evidence.lost_nodes.get(report.node) if report is not None else None
+
+
 def _killed(rank: int, number: int, message: str, host: str | None, tail: tuple[str, ...]) -> Cause:
     return Cause(ExitKind.RANK_KILLED, code_of_signal(number), message, rank, number, host, tail)
 
 
 def _cause_outside_ranks(evidence: Evidence) -> Cause:
     when = _when(evidence.last_step)
+    if evidence.lost_nodes:
+        return _host_lost(evidence.lost_nodes[min(evidence.lost_nodes)], when)
     code = evidence.runner_code
     if code is not None and code < 0:
-        return _launcher_died(f"the deepspeed runner (pid {evidence.runner_pid})", -code, when)
+        return _launcher_died(f"{evidence.runner} (pid {evidence.runner_pid})", -code, when)
     orphans = [record for record in evidence.exits.values() if record.cause == "parent_died"]
     if orphans:
         pid = evidence.node_launcher_pid
@@ -148,7 +175,7 @@ def _cause_outside_ranks(evidence: Evidence) -> Cause:
     ended = [rank for rank in range(evidence.world_size) if rank in evidence.exits]
     missing = evidence.world_size - len(ended)
     message = (
-        f"the deepspeed runner ended with code {code}, but {missing} of {evidence.world_size} ranks "
+        f"{evidence.runner} ended with code {code}, but {missing} of {evidence.world_size} ranks "
         f"left no exit record {when}"
     )
     tail = tuple(evidence.launcher_log[-_MESSAGE_LINES:])

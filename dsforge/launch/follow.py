@@ -12,6 +12,8 @@ from dsforge.records.streams import (
     EvalLine,
     Event,
     ExitRecord,
+    Heartbeat,
+    HostEnd,
     MetricsLine,
     WorldReport,
     parse_line,
@@ -35,20 +37,36 @@ class Follower:
         self.validation_losses: dict[int, float] = {}
         self.last_metrics: MetricsLine | None = None
         self.joined = False
+        self.gone: dict[int, float] = {}
+        """Ranks on other hosts whose wrapper has vanished, as their guards say, and when it was last seen."""
+        self.clean_nodes: set[int] = set()
+        """Nodes on other hosts where nothing of the attempt is left."""
         self.mismatch: tuple[WorldReport, str] | None = None
         self.last_progress = time.monotonic()
         self._plan = plan
-        streams = [attempt.rank_stream(node) for node in range(plan.layout.nodes)]
+        self._streams = [attempt.rank_stream(node) for node in range(plan.layout.nodes)]
         # Rank streams first: once a rank's exit is known, what it wrote before is read in the same round.
-        self._offsets: dict[Path, int] = dict.fromkeys((*streams, attempt.metrics, attempt.events), 0)
+        self._offsets: dict[Path, int] = dict.fromkeys((*self._streams, attempt.metrics, attempt.events), 0)
 
     def poll(self) -> list[Item]:
         """Return the new lines of all streams by time; a line that is not what it says is left out."""
+        return self._read(list(self._offsets))
+
+    def poll_hosts(self) -> list[Item]:
+        """Return the new lines of the ranks' streams alone."""
+        return self._read(self._streams)
+
+    def _read(self, paths: list[Path]) -> list[Item]:
         found: list[Item] = []
-        for path in self._offsets:
+        for path in paths:
             for offset, line in read_lines(path, self._offsets[path]):
                 self._offsets[path] = offset
                 item = parse_line(line)
+                match item:
+                    case Heartbeat(time=seen, rank=rank, gone=True):
+                        self.gone.setdefault(rank, seen)
+                    case HostEnd(node=node):
+                        self.clean_nodes.add(node)
                 if isinstance(item, Item) and self._take(item):
                     found.append(item)
         return sorted(found, key=lambda item: item.time)

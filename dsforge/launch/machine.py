@@ -1,4 +1,4 @@
-"""What a local launch needs of this machine: the launcher program, a shell, secrets, a free port."""
+"""What a launch needs of this machine: the launcher program, a shell, secrets, a free port."""
 
 from __future__ import annotations
 
@@ -45,6 +45,12 @@ def find_bash() -> Path:
             "DSF205", "bash is not installed", "the bundle's launch.sh is a bash script; install bash"
         )
     return Path(found)
+
+
+def check_installed(program: str, package: str, environ: Mapping[str, str]) -> None:
+    """Raise DsforgeError where a launcher's program is not on the PATH. `package` is Debian's for it."""
+    if shutil.which(program, path=environ.get("PATH")) is None:
+        raise _missing("DSF208", f"{program} is not installed", f"install it here: apt install {package}")
 
 
 def check_secrets(names: Sequence[str], environ: Mapping[str, str]) -> None:

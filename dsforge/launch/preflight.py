@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from dsforge.launch import machine, op_cache
 from dsforge.launch.checkout import check_options
 from dsforge.launch.checkpoints import check_checkpoints
 from dsforge.launch.external_resume import check_resume
+from dsforge.launch.launchers import launcher_of
 from dsforge.launch.program import check_program
 from dsforge.launch.types import LaunchRequest
 from dsforge.launch.world import check_gpus, check_here, planned_hosts
@@ -28,6 +30,7 @@ class Preflight:
     bash: Path | None
     deepspeed: Path | None
     ops_dir: Path
+    hosts: tuple[str, ...]
     refusals: tuple[DsforgeError, ...]
 
 
@@ -45,8 +48,12 @@ def look(request: LaunchRequest) -> Preflight:
             refusals.append(error)
             return None
 
-    tried(lambda: check_here(hosts))
-    tried(lambda: check_gpus(plan, environ))
+    launcher = launcher_of(plan)
+    if launcher.here:
+        tried(lambda: check_here(hosts))
+        tried(lambda: check_gpus(plan, environ))
+    for name, package in launcher.programs:
+        tried(partial(machine.check_installed, name, package, environ))
     tried(lambda: machine.check_secrets(plan.launch.env_from, request.environ))
     tried(lambda: check_sinks(plan.sinks))
     bash, deepspeed = tried(machine.find_bash), tried(machine.find_deepspeed)
@@ -57,4 +64,4 @@ def look(request: LaunchRequest) -> Preflight:
         tried(lambda: check_program(program, request.recipe_root))
         tried(lambda: check_options(program, request.recipe_root))
         tried(lambda: check_resume(request, flavour_of(program.flavour).checkpoint_marks))
-    return Preflight(bash, deepspeed, op_cache.ops_dir(request.environ), tuple(refusals))
+    return Preflight(bash, deepspeed, op_cache.ops_dir(request.environ), hosts, tuple(refusals))

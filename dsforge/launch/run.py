@@ -25,7 +25,12 @@ from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import Restart, RunExit, RunState, write_state
 from dsforge.records.streams import MetricsLine
 
-_RESTARTABLE = (ExitKind.RANK_KILLED, ExitKind.LAUNCHER_DIED, ExitKind.WATCHDOG)
+_RESTARTABLE = (
+    ExitKind.RANK_KILLED,
+    ExitKind.LAUNCHER_DIED,
+    ExitKind.HOST_LOST,
+    ExitKind.WATCHDOG,
+)
 _MOST_FRUITLESS = 3
 """Attempts in a row that end before a step: one may be bad luck, three would be followed by more."""
 
@@ -179,7 +184,12 @@ class _Run:
             python_path=machine.python_path(self._request.environ),
         )
         attempt = Attempt(
-            self._request, self._run_dir, number, on_event=self._on_event, signals=self._signals
+            self._request,
+            self._run_dir,
+            number,
+            on_event=self._on_event,
+            signals=self._signals,
+            hosts=found.hosts,
         )
         try:
             return attempt.run(command, lambda word, launcher: self._save(state=word, launcher=launcher))

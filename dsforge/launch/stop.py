@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from dsforge.base import processes
 from dsforge.base.processes import ProcessId
-from dsforge.launch.launchers import Runner
+from dsforge.launch.far import Far
+from dsforge.launch.runner import Runner
 from dsforge.records import environment
 
 GRACE_SECONDS = 4.5
@@ -27,10 +28,12 @@ class Stopper:
     run_id: str
     runner: Runner
     guard_pid: int
+    far: Far
     hurry: Callable[[], bool]
 
     def stop(self, wrappers: Iterable[ProcessId]) -> None:
         """Tell the ranks to end, wait for them and for the launchers, then kill what is left."""
+        self.far.ask(signal.SIGQUIT)
         told = [wrapper for wrapper in wrappers if not self.hurry() and _end_at_once(wrapper)]
         if told:
             self._wait(lambda: not any(map(processes.is_alive, told)), GRACE_SECONDS)
@@ -43,7 +46,8 @@ class Stopper:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL every process that carries the run's mark until none is left."""
+        """SIGKILL every process that carries the run's mark until none is left, here and on other hosts."""
+        self.far.end()
         deadline = time.monotonic() + _KILL_SECONDS
         while left := self._left():
             for process in left:

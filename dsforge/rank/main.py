@@ -16,9 +16,11 @@ from pathlib import Path
 from dsforge.base.canonical import dump_line
 from dsforge.base.exits import ExitCode, code_of_signal
 from dsforge.base.files import append_line
-from dsforge.base.processes import identify, signal_name
+from dsforge.base.lease import LeaseWatch
+from dsforge.base.processes import identify, machine, signal_name
 from dsforge.rank.identity import identity
 from dsforge.rank.metrics import LogReader
+from dsforge.rank.neighbours import start_guard
 from dsforge.rank.output import OutputPump
 from dsforge.rank.program import command, variables
 from dsforge.rank.secrets import take_secrets
@@ -45,18 +47,20 @@ def main(arguments: list[str]) -> int:
         usage = "usage: python -m dsforge.rank.main TRAINER_MODULE [ARGUMENTS], or --program"
         return _refuse(usage, ExitCode.USAGE)
     lease_path = os.environ.get(environment.LEASE)
-    stops = StopWatch(Path(lease_path) if lease_path else None)
+    attempt = AttemptDir(Path(os.environ.get(environment.ATTEMPT_DIR) or "dsforge-run/attempt-1").absolute())
+    stops = StopWatch(Path(lease_path) if lease_path else None, attempt.stop_request)
     try:
         os.environ.update(identity(os.environ))
         world = read_world(os.environ)
     except ValueError as error:
         return _refuse(f"{error}; start ranks with the bundle's launch.sh", ExitCode.BEFORE_FIRST_STEP)
-    attempt = AttemptDir(Path(os.environ.get(environment.ATTEMPT_DIR) or "dsforge-run/attempt-1").absolute())
     try:
         attempt.path.mkdir(parents=True, exist_ok=True)
         if beginning := os.environ.get(environment.SECRETS):
             readers = int(os.environ.get("LOCAL_SIZE", "1"))
             os.environ.update(take_secrets(Path(f"{beginning}-{world.node}"), readers))
+        if lease_path and world.local_rank == 0 and LeaseWatch(Path(lease_path)).is_far:
+            start_guard(world.node, attempt.path)
         return _Rank(world, attempt, stops).run(arguments)
     except OSError as error:
         return _refuse(f"rank {world.rank}: {error}", ExitCode.ENVIRONMENT)
@@ -146,6 +150,7 @@ class _Rank:
             pid_start=wrapper.start,
             trainer_pid=trainer.identity.pid,
             trainer_pid_start=trainer.identity.start,
+            machine=machine(),
         )
         append_line(self._stream, dump_line(report.as_dict()))
 
@@ -172,8 +177,12 @@ class _Rank:
         if self._world.local_rank == 0 and time.monotonic() >= self._next_heartbeat:
             self._next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
             beat = Heartbeat(time=time.time(), node=self._world.node, rank=self._world.rank)
-            with contextlib.suppress(OSError):  # a full disk must not end a run that still trains
+            try:
                 append_line(self._stream, dump_line(beat.as_dict()))
+            except OSError:
+                # A full disk must not end a run that still trains; the time of change says it too.
+                with contextlib.suppress(OSError):
+                    os.utime(self._stream)
 
     def _finish(self, trainer: Trainer, pump: OutputPump, stop: Stop | None) -> int:
         returned = trainer.return_code

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from dsforge.base import lease, prctl
+from dsforge.base import prctl
+from dsforge.base.lease import LeaseWatch
 from dsforge.base.processes import signal_name
 
 LEASE_CHECK_SECONDS = 1.0
@@ -32,12 +33,17 @@ class Stop:
 class StopWatch:
     """Collects reasons to end: a request, which a trainer is given time for, and what leaves none."""
 
-    def __init__(self, lease_path: Path | None) -> None:
-        """Install the handlers and the parent-death signal; call from the main thread."""
+    def __init__(self, lease_path: Path | None, request_path: Path | None = None) -> None:
+        """Install the handlers and the parent-death signal; call from the main thread.
+
+        `request_path`: where a supervisor on another host writes the signal that it cannot send.
+        """
         self.request: Stop | None = None
         """The first SIGTERM, SIGINT or SIGHUP."""
-        self._lease = lease_path
-        self._next_lease_check = 0.0
+        self._lease = LeaseWatch(lease_path) if lease_path else None
+        self._request_path = request_path
+        self._next_look = 0.0
+        self._written: set[int] = set()
         self._requested = 0.0
         self._interrupts = 0
         self._at_once: int | None = None
@@ -51,16 +57,29 @@ class StopWatch:
         """Return why the trainer must end now, or None; a request has `patience_seconds`, 0 for no limit."""
         if os.getppid() != self._parent:
             return Stop("parent_died", None, f"the process that started this rank (pid {self._parent}) died")
+        looks = time.monotonic() >= self._next_look
+        if looks:
+            self._next_look = time.monotonic() + LEASE_CHECK_SECONDS
+            self._read_request()
         if self._at_once is not None:
             return Stop("stopped", self._at_once, f"ended at once by {signal_name(self._at_once)}")
-        if self._lease is not None and time.monotonic() >= self._next_lease_check:
-            self._next_lease_check = time.monotonic() + LEASE_CHECK_SECONDS
-            if not lease.is_held(self._lease):
-                return Stop("lease_lost", None, "the supervisor (dsforge launch) died")
+        if looks and self._lease is not None and not self._lease.is_held():
+            return Stop("lease_lost", None, "the supervisor (dsforge launch) died")
         if self.request is not None and 0 < patience_seconds < time.monotonic() - self._requested:
             late = f"not done within launch.stop_timeout, {patience_seconds:g} s"
             return replace(self.request, message=f"{self.request.message}; {late}")
         return None
+
+    def _read_request(self) -> None:
+        if self._request_path is None:
+            return
+        try:
+            number = int(self._request_path.read_text("ascii"))
+        except (OSError, ValueError):
+            return
+        if number not in self._written:
+            self._written.add(number)
+            self._receive(number, None)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         # One Ctrl-C is one SIGINT here, whatever launchers make of it: they pass on SIGTERM.

@@ -36,6 +36,11 @@ class AttemptDir:
         return self.path / "lease"
 
     @property
+    def stop_request(self) -> Path:
+        """Number of the signal that the supervisor would send to ranks on other hosts, once there is one."""
+        return self.path / "stop"
+
+    @property
     def launcher_log(self) -> Path:
         """What the launcher program itself printed."""
         return self.path / "launcher.log"

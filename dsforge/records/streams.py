@@ -96,7 +96,8 @@ class WorldReport(_Line):
     """Who a rank is and where it runs, written before the trainer starts.
 
     `pid` is the rank's wrapper, `trainer_pid` the training process; start times are those of
-    /proc/PID/stat (clock ticks since boot), so that a reused id is never mistaken for the rank.
+    /proc/PID/stat (clock ticks since boot), so that a reused id is never mistaken for the rank. They name
+    processes where `machine` (dsforge.base.processes.machine) is the same.
     """
 
     time: float
@@ -109,6 +110,7 @@ class WorldReport(_Line):
     pid_start: int
     trainer_pid: int
     trainer_pid_start: int
+    machine: str = ""
 
     @classmethod
     def kind(cls) -> str:
@@ -118,16 +120,31 @@ class WorldReport(_Line):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(_Line):
-    """The ranks of one node that are alive, written by the node's first rank."""
+    """A rank lives; or is `gone`, says its node's guard, and left no exit record. When it was seen."""
 
     time: float
     node: int
     rank: int
+    gone: bool = False
 
     @classmethod
     def kind(cls) -> str:
         """Return the mark of a heartbeat."""
         return "heartbeat"
+
+
+@dataclass(frozen=True, slots=True)
+class HostEnd(_Line):
+    """The guard of a node has ended what was left of the attempt there; `left`: what it could not end."""
+
+    time: float
+    node: int
+    left: int
+
+    @classmethod
+    def kind(cls) -> str:
+        """Return the mark of a host's end."""
+        return "host_end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +195,10 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any
                 yield offset, parsed
 
 
-Line = MetricsLine | EvalLine | Event | WorldReport | Heartbeat | ExitRecord
+Line = MetricsLine | EvalLine | Event | WorldReport | Heartbeat | HostEnd | ExitRecord
 
 _TYPES: dict[str, type[Line]] = {
-    line.kind(): line for line in (MetricsLine, EvalLine, Event, WorldReport, Heartbeat, ExitRecord)
+    line.kind(): line for line in (MetricsLine, EvalLine, Event, WorldReport, Heartbeat, HostEnd, ExitRecord)
 }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.hosts import Cluster
 from tests.support.recipes import ROOT
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue", "sinfo")
@@ -114,6 +115,18 @@ def ssh_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"-F {folder / 'config'}"
     finally:
         _end(started)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two hosts to run on and one to start from."""
+    _need("sshd", "ssh", "ssh-keygen", "pdsh", "ip", "unshare")
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        made.up(workers=2)
+        yield made
+    finally:
+        made.down()
 
 
 class Slurm:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from dsforge.base.errors import DsforgeError
 from dsforge.plan.resolve import examine, make_plan
 from dsforge.render.bundle import render
 from tests.support.hostile import HOSTILE, names, one_line, recorder
-from tests.support.recipes import loaded
+from tests.support.recipes import ROOT, loaded
 
 NODES = {"cluster": {"nodes": 2, "gpus_per_node": 4}}
 SLURM = {**NODES, "launch": {"launcher": "slurm"}}
 PDSH = {"cluster": {**NODES["cluster"], "hostfile": "hosts"}}
+SSH = {**PDSH, "launch": {"launcher": "ssh"}}
 HOSTS = "h1 slots=4\nh2 slots=4\n"
 SECRET = "s3cret $(touch PWNED) 'x' \\ %n"
 
@@ -98,6 +100,37 @@ def _through_pdsh(folder: Path, *changes: dict[str, Any], **environ: str) -> dic
     return json.loads((folder / "rank.json").read_text())[1]
 
 
+def _through_ssh(folder: Path, *changes: dict[str, Any], **environ: str) -> dict[str, str]:
+    """Return what the launcher of a host is given, by ssh's command line, a remote shell and stdin."""
+    plan = make_plan(loaded(SSH, *changes))
+    bundle = folder / "bundle $(touch PWNED) 'q' -x"
+    render(plan, (HOSTS, "hosts")).write(bundle)
+    programs = folder / "bin"
+    programs.mkdir()
+    # As sshd does: what follows the host is one command of the user's shell, in an environment of its own.
+    ssh = '#!/bin/sh\nfor command; do :; done\nexec env -i PATH=/usr/bin:/bin sh -c "$command"\n'
+    (programs / "ssh").write_text(ssh)
+    (programs / "ssh").chmod(0o755)
+    done = subprocess.run(
+        ["bash", str(bundle / "launch.sh")],
+        cwd=folder,
+        env={
+            "PATH": f"{programs}:/usr/bin:/bin",
+            "PYTHONPATH": f"{Path(__file__).parent}/../launch_support/recording:{ROOT}",
+            "DSFORGE_PYTHON": sys.executable,
+            "DSFORGE_CORPUS": "corpus",
+            "NCCL_AMBIENT": "$(touch PWNED)",
+            **environ,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not list(folder.rglob("PWNED"))
+    return json.loads((folder / "recorded-1").read_text())
+
+
 ROUTES = {"slurm": _through_slurm, "pdsh": _through_pdsh}
 
 
@@ -170,6 +203,20 @@ def test_secrets_go_by_private_files_under_pdsh(tmp_path: Path):
     assert "s3cret" not in seen
     assert "lines" not in seen
     assert "DSFORGE_SECRETS" in seen
+
+
+def test_everything_goes_through_stdin_under_ssh(tmp_path: Path):
+    """One start with all hostile texts at once: it takes three Pythons."""
+    variables = {f"VALUE_{number}": text for number, text in enumerate([*HOSTILE, "é ä\t"])}
+    launch = {"launcher": "ssh", "env": variables, "env_from": ["HF_TOKEN"]}
+    changes = {"name": "$(touch PWNED)", "checkpoint": {"dir": "-rf $HOME"}, "launch": launch}
+    seen = _through_ssh(tmp_path, changes, HF_TOKEN=SECRET)
+    assert {key: seen[key] for key in variables} == variables
+    assert seen["HF_TOKEN"] == SECRET
+    assert seen["DSFORGE_CHECKPOINT_DIR"] == f"{tmp_path}/-rf $HOME"
+    assert "NCCL_AMBIENT" not in seen
+    written = [path.read_text() for path in (tmp_path / "dsforge-run").rglob("*") if path.is_file()]
+    assert not [text for text in written if "s3cret" in text]
 
 
 def test_a_secret_that_is_not_set_starts_nothing(tmp_path: Path):

@@ -6,9 +6,14 @@ from collections.abc import Callable
 
 from dsforge.plan.types import Plan
 from dsforge.render.hosts import Hosts
-from dsforge.render.launchers import local, pdsh, slurm
+from dsforge.render.launchers import local, pdsh, slurm, ssh
 
 Files = Callable[[Plan, Hosts | None], dict[str, str]]
 """From a plan, and the hosts where a hostfile names them, to the launcher's files by name."""
 
-LAUNCHERS: dict[str, Files] = {"local": local.files, "pdsh": pdsh.files, "slurm": slurm.files}
+LAUNCHERS: dict[str, Files] = {
+    "local": local.files,
+    "ssh": ssh.files,
+    "pdsh": pdsh.files,
+    "slurm": slurm.files,
+}

@@ -21,9 +21,9 @@ def _check(facts: Facts) -> Iterator[Found]:
             "set launch.launcher to auto and name cluster.hostfile, or set it to slurm",
             Fix(_KEY, "slurm" if cluster.hostfile is None else "pdsh"),
         )
-    elif launcher == "pdsh" and cluster.hostfile is None:
+    elif launcher in ("ssh", "pdsh") and cluster.hostfile is None:
         yield Found(
-            "pdsh starts ranks on the hosts of a hostfile, and none is named",
+            f"{launcher} starts ranks on the hosts of a hostfile, and none is named",
             _KEY,
             "name cluster.hostfile, or set launch.launcher to slurm, which chooses hosts itself",
             Fix(_KEY, "slurm"),

@@ -75,7 +75,7 @@ while IFS= read -r dsforge_name; do
     MLFLOW* | MV2* | NCCL* | PYTHON* | UCX*) unset -- "$dsforge_name" ;;
   esac
 done < <(compgen -e)
-export PDSH_SSH_ARGS_APPEND="-o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=30${PDSH_SSH_ARGS_APPEND:+ $PDSH_SSH_ARGS_APPEND}"
+export PDSH_SSH_ARGS_APPEND="-o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=5 -o ServerAliveCountMax=3${PDSH_SSH_ARGS_APPEND:+ $PDSH_SSH_ARGS_APPEND}"
 
 exec "$dsforge_deepspeed" \
   --hostfile "$dsforge_here/hostfile" \

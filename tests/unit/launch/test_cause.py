@@ -25,6 +25,8 @@ def evidence() -> Evidence:
         exits={},
         vanished={},
         tails={},
+        lost_nodes={},
+        runner="the deepspeed runner",
         runner_pid=50,
         runner_code=1,
         node_launcher_pid=51,

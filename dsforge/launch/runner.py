@@ -1,4 +1,4 @@
-"""The local launcher: the bundle's launch.sh, which execs deepspeed's own runner on this machine."""
+"""A started launcher program: the bundle's launch.sh, which execs what starts the ranks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dsforge.base.processes import ProcessId, identify
 from dsforge.launch.types import Command
 
 
-class LocalRunner:
-    """A started runner, in a session of its own: a Ctrl-C at the terminal reaches dsforge alone."""
+class Runner:
+    """A started program, in a session of its own: a Ctrl-C at the terminal reaches dsforge alone."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -20,11 +20,11 @@ class LocalRunner:
         self.identity: ProcessId = identity
 
     def return_code(self) -> int | None:
-        """Return the runner's exit code, -N for signal N, None while it runs."""
+        """Return its exit code, -N for signal N, None while it runs. Never a proof of success."""
         return self._process.poll()
 
 
-def start(command: Command, environ: Mapping[str, str], log: Path) -> LocalRunner:
+def start(command: Command, environ: Mapping[str, str], log: Path) -> Runner:
     """Start one attempt under a whole environment, its own words going to `log`; OSError when that fails."""
     with log.open("ab") as stream:
         process = subprocess.Popen(
@@ -36,4 +36,4 @@ def start(command: Command, environ: Mapping[str, str], log: Path) -> LocalRunne
             stderr=stream,
             start_new_session=True,
         )
-    return LocalRunner(process)
+    return Runner(process)

@@ -1,0 +1,272 @@
+"""`dsforge launch` from one host onto two others, which share nothing with it but files and a network."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsforge.records.run_dir import RunDir
+from dsforge.records.run_state import RunState, read_state
+from dsforge.records.streams import MetricsLine, WorldReport, parse_line, read_lines
+from tests.cluster.hosts import Cluster
+from tests.cluster.runs import TWO_NODES
+from tests.support.recipes import ROOT, write
+
+pytestmark = pytest.mark.cluster
+
+PATIENCE_SECONDS = 300.0
+EVERYTHING_DOWN_SECONDS = 30.0
+LAUNCHERS = ("ssh", "pdsh")
+ODD = "a 'b' \"c\", $(touch PWNED) `id` \\ %n%h%% ;"
+SECRET = "s3cret 'x' $y"
+ENDLESS = ("train.steps=100000", "optimizer.lr_schedule=constant")
+
+
+def recipe_for(cluster: Cluster, folder: Path, **launch: Any) -> Path:
+    (folder / "hosts").write_text("".join(f"{host.address} slots=1\n" for host in cluster.workers))
+    text = TWO_NODES.replace("gpu: cpu", "gpu: cpu, hostfile: hosts")
+    launch["env"] = {"GLOO_SOCKET_IFNAME": "eth0", **launch.get("env", {})}
+    return write(folder, f"{text}launch: {json.dumps(launch)}\n")
+
+
+def environ_of(cluster: Cluster) -> dict[str, str]:
+    return {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": os.environ["HOME"],
+        "PYTHONPATH": str(ROOT),
+        "PDSH_SSH_ARGS_APPEND": cluster.ssh_options,
+        "DSFORGE_SSH_ARGS": cluster.ssh_options,
+        "HF_TOKEN": SECRET,
+    }
+
+
+class Launched:
+    """`dsforge launch --json` on a cluster's first host, while it runs."""
+
+    def __init__(self, cluster: Cluster, recipe: Path, *words: str) -> None:
+        self.runs = recipe.parent / "runs"
+        command = (
+            sys.executable,
+            "-m",
+            "dsforge.cli",
+            "launch",
+            str(recipe),
+            "--json",
+            "--runs",
+            str(self.runs),
+        )
+        self.process = subprocess.Popen(
+            cluster.head.inside(*command, *words),
+            cwd=recipe.parent,
+            env=environ_of(cluster),
+            stdout=subprocess.PIPE,
+            stderr=(recipe.parent / "told").open("ab"),
+            text=True,
+        )
+
+    @property
+    def run_dir(self) -> RunDir:
+        return RunDir(next(self.runs.iterdir()))
+
+    @property
+    def state(self) -> RunState | None:
+        return read_state(self.run_dir.state)
+
+    def lines(self, attempt: int = 1) -> list[Any]:
+        folder = self.run_dir.attempt(attempt)
+        streams = [folder.rank_stream(node) for node in (0, 1)] + [folder.metrics]
+        return [parse_line(line) for stream in streams for _, line in read_lines(stream)]
+
+    def reports(self, attempt: int = 1) -> dict[int, WorldReport]:
+        return {line.rank: line for line in self.lines(attempt) if isinstance(line, WorldReport)}
+
+    def wait_for_a_step(self) -> None:
+        def stepped() -> bool:
+            return self.runs.exists() and any(isinstance(line, MetricsLine) for line in self.lines())
+
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not stepped():
+            assert self.process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def supervisor(self) -> int:
+        """Return the supervisor's process id as this machine numbers it."""
+        children = [int(pid) for pid in _children(self.process.pid)]
+        while b"dsforge.cli" not in Path("/proc", str(children[0]), "cmdline").read_bytes().split(b"\0")[:4]:
+            children = [int(pid) for pid in _children(children[0])]
+        return children[0]
+
+    def end(self, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
+        said, _ = self.process.communicate(timeout=seconds)
+        return json.loads(said)
+
+
+def _children(pid: int) -> list[str]:
+    return Path("/proc", str(pid), "task", str(pid), "children").read_text().split()
+
+
+@contextmanager
+def launched(cluster: Cluster, recipe: Path, *words: str) -> Iterator[Launched]:
+    one = Launched(cluster, recipe, *words)
+    try:
+        yield one
+    finally:
+        one.process.kill()
+        one.process.wait()
+
+
+def marked(name: str, value: str) -> list[Path]:
+    """Return the /proc folders of all processes, on any host, that were started with a variable."""
+    wanted = f"{name}={value}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (process / "environ").read_bytes().split(b"\0"):
+                found.append(process)
+        except OSError:
+            continue
+    return found
+
+
+def gone_within(run_id: str, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while marked("DSFORGE_RUN_ID", run_id):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def trainer_of(one: Launched, rank: int) -> int:
+    """Return the process id of a rank's trainer as this machine numbers it."""
+    host = [path for path in marked("RANK", str(rank)) if one.run_dir.path.name in _variables(path)]
+    (pid,) = [int(path.name) for path in host if b"dsforge.train.main" in _words(path) and _is_trainer(path)]
+    return pid
+
+
+def _variables(process: Path) -> str:
+    return (process / "environ").read_text(errors="replace")
+
+
+def _words(process: Path) -> list[bytes]:
+    return (process / "cmdline").read_bytes().split(b"\0")
+
+
+def _is_trainer(process: Path) -> bool:
+    return b"dsforge.rank.main" not in _words(process)
+
+
+@pytest.fixture(scope="module")
+def alone(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The losses of the same two ranks on one machine."""
+    folder = tmp_path_factory.mktemp("alone")
+    text = TWO_NODES.replace("nodes: 2, gpus_per_node: 1", "nodes: 1, gpus_per_node: 2")
+    command = (sys.executable, "-m", "dsforge.cli", "launch", str(write(folder, text)), "--json")
+    done = subprocess.run(
+        command, cwd=folder, env=environ_of(cluster), capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)["losses"]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_two_hosts_train_as_one(cluster: Cluster, tmp_path: Path, launcher: str, alone: list[float]):
+    recipe = recipe_for(cluster, tmp_path, launcher=launcher, env={"ODD": ODD}, env_from=["HF_TOKEN"])
+    with launched(cluster, recipe) as one:
+        one.wait_for_a_step()
+        for rank in (0, 1):
+            seen = Path("/proc", str(trainer_of(one, rank)), "environ").read_bytes().split(b"\0")
+            assert f"ODD={ODD}".encode() in seen
+            assert f"HF_TOKEN={SECRET}".encode() in seen
+        commands = [(path / "cmdline").read_bytes() for path in Path("/proc").glob("[0-9]*") if path.exists()]
+        assert not [words for words in commands if b"s3cret" in words]
+        told = one.end()
+        assert one.process.returncode == 0, (tmp_path / "told").read_text()
+        assert not marked("DSFORGE_RUN_ID", told["run_id"])
+        reports = one.reports()
+    assert {rank: (r.node, r.local_rank, r.host) for rank, r in reports.items()} == {
+        node: (node, 0, host.name) for node, host in enumerate(cluster.workers)
+    }
+    assert told["losses"] == pytest.approx(alone, abs=1e-5)
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size < 10**6]
+    assert not [path for path in written if b"s3cret" in path.read_bytes()]
+    assert not list(tmp_path.rglob("PWNED"))
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_killed_rank_brings_the_run_down_and_back(cluster: Cluster, tmp_path: Path, launcher: str, alone):
+    recipe = recipe_for(cluster, tmp_path, launcher=launcher, restarts=1)
+    words = ("checkpoint.every_steps=1", "checkpoint.resume=auto")
+    with launched(cluster, recipe, *words) as one:
+        one.wait_for_a_step()
+        os.kill(trainer_of(one, 1), signal.SIGKILL)
+        told = one.end()
+        assert one.process.returncode == 0, (tmp_path / "told").read_text()
+        assert gone_within(told["run_id"], 0)
+        state = one.state
+    assert state is not None
+    assert state.restarts[0].why.startswith(f"rank 1 on host {cluster.workers[1].name} was killed by SIGKILL")
+    assert told["attempts"] == 2
+    assert told["losses"] == pytest.approx(alone, abs=1e-5)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_killed_wrapper_is_seen_and_named(cluster: Cluster, tmp_path: Path, launcher: str):
+    with launched(cluster, recipe_for(cluster, tmp_path, launcher=launcher), *ENDLESS) as one:
+        one.wait_for_a_step()
+        wrapper = int(_parent(trainer_of(one, 0)))
+        os.kill(wrapper, signal.SIGKILL)
+        told = one.end(EVERYTHING_DOWN_SECONDS)
+        assert gone_within(told["run_id"], 0)
+    assert (told["exit"]["kind"], told["exit"]["code"], told["exit"]["rank"]) == ("rank_killed", 137, 0)
+    assert one.process.returncode == 137
+
+
+def _parent(pid: int) -> str:
+    return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[1]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_host_without_its_network_is_named(cluster: Cluster, tmp_path: Path, launcher: str):
+    cut = cluster.workers[1]
+    with launched(cluster, recipe_for(cluster, tmp_path, launcher=launcher), *ENDLESS) as one:
+        one.wait_for_a_step()
+        try:
+            cluster.connect(cut, connected=False)
+            told = one.end(EVERYTHING_DOWN_SECONDS + 10)
+            assert gone_within(told["run_id"], 0)
+        finally:
+            cluster.connect(cut, connected=True)
+    assert (told["exit"]["kind"], told["exit"]["host"]) == ("host_lost", cut.address), told["exit"]
+    assert one.process.returncode == 137
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_nothing_outlives_a_killed_supervisor(cluster: Cluster, tmp_path: Path, launcher: str):
+    with launched(cluster, recipe_for(cluster, tmp_path, launcher=launcher), *ENDLESS) as one:
+        one.wait_for_a_step()
+        os.kill(one.supervisor(), signal.SIGKILL)
+        assert gone_within(one.run_dir.path.name, EVERYTHING_DOWN_SECONDS)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_request_to_stop_ends_in_a_checkpoint(cluster: Cluster, tmp_path: Path, launcher: str):
+    with launched(cluster, recipe_for(cluster, tmp_path, launcher=launcher), *ENDLESS) as one:
+        one.wait_for_a_step()
+        os.kill(one.supervisor(), signal.SIGINT)
+        told = one.end(EVERYTHING_DOWN_SECONDS)
+        assert gone_within(told["run_id"], 0)
+        steps = max(line.step for line in one.lines() if isinstance(line, MetricsLine))
+        saved = [path.name for path in one.run_dir.checkpoints.iterdir()]
+    assert (one.process.returncode, told["exit"]["kind"]) == (130, "interrupted")
+    assert [name for name in saved if str(steps) in name], (saved, steps)
