@@ -57,7 +57,7 @@ def carriage_returns(path: Path) -> Finding | None:
     place = Place(str(path), before.count(b"\n") + 1, len(before) - before.rfind(b"\n"))
     message = "lines end with a carriage return: the shell takes it for a part of the last word of each"
     return Finding(
-        "DSF608", Severity.ERROR, message, None, place, f"sed -i 's/\\r$//' {shlex.quote(path.name)}"
+        "DSF609", Severity.ERROR, message, None, place, f"sed -i 's/\\r$//' {shlex.quote(path.name)}"
     )
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
+import sys
 from pathlib import Path
 
 from dsforge.base.errors import DsforgeError, Place
@@ -46,9 +50,25 @@ def unknown_in(flavour: Flavour, folder: Path) -> str | None:
     found = revision_of(folder)
     if found is not None and found.startswith(flavour.revisions):
         return None
-    nearest = flavour.revisions[-1]
+    nearest = flavour.revisions[0]
     is_what = f"is at revision {found[:12]}" if found else "says nothing of its revision"
     return f"the checkout {is_what}; its options are taken to be those of {flavour.name} at {nearest}"
+
+
+def missing_tools(program: Program, root: Path) -> str | None:
+    """Return in words what is missing here to compile the part of the program that it compiles, or None.
+
+    Headers may also lie where the compiler looks by itself, so this is no refusal.
+    """
+    builds, folder = flavour_of(program.flavour).builds, root / program.path
+    if builds is None or not (folder / builds.file).is_file() or any(folder.glob(builds.product)):
+        return None
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    missing = [name for name in builds.commands if shutil.which(name, path=path) is None]
+    missing += [name for name in builds.modules if importlib.util.find_spec(name) is None]
+    if not missing:
+        return None
+    return f"the program compiles {builds.product} when it starts, and here is no {', '.join(missing)}"
 
 
 def revision_of(folder: Path) -> str | None:

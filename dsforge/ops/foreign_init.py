@@ -85,8 +85,9 @@ FORMATS: Mapping[Kind, Format] = {
     ),
     Kind.MEGATRON: Format(scripts.check, scripts.carry, scripts.compare),
 }
-_NO_HINDRANCE = frozenset({"DSF610", "DSF622", "DSF695"})
-"""Errors of a file that an import survives: keys and options that nothing reads, a batch given beside it."""
+_NO_HINDRANCE = frozenset({"DSF608", "DSF610", "DSF622", "DSF695"})
+"""Errors of a file that an import survives: keys and options that nothing reads, a number that only the
+program's own reader takes for text, a batch given beside it."""
 
 
 def import_recipe(path: Path, kind: Kind, wanted: Wanted) -> Imported:

@@ -188,8 +188,22 @@ def test_gpt_neox_in_two_files():
     assert found.external is not None
     assert found.external.configuration is not None
     # One stage as a pipeline is what the file asks for; the recipe's run builds a plain module.
-    assert found.external.configuration["pipe_parallel_size"] == 0
-    assert {"init_method", "split", "zero_optimization.overlap_comm", "partition_activations"} <= left(made)
+    configuration = found.external.configuration
+    assert configuration["pipe_parallel_size"] == 0
+    # What no key of a recipe says is passed on.
+    assert (configuration["init_method"], configuration["partition_activations"]) == ("small_init", True)
+    assert configuration["zero_optimization"] == {
+        "stage": 1,
+        "allgather_partitions": True,
+        "allgather_bucket_size": 500_000_000,
+        "overlap_comm": True,
+        "reduce_scatter": True,
+        "reduce_bucket_size": 500_000_000,
+        "contiguous_gradients": True,
+    }
+    scaling = {"loss_scale": 0, "loss_scale_window": 1000, "hysteresis": 2, "min_loss_scale": 1}
+    assert configuration["fp16"] == {"enabled": True, **scaling}
+    assert {"split", "log_interval", "log_dir"} <= left(made)
 
 
 def test_gpt_neox_flat():
