@@ -31,7 +31,8 @@ class LogReader:
         self._patterns = {name: re.compile(pattern) for name, pattern in program.patterns.items()}
         # Programs tell of their start on rank 0, whichever rank prints metrics.
         self._tells_joined = self._first and "joined" in self._patterns
-        self._last_time = time.monotonic()
+        self._last: tuple[float, int] | None = None
+        """When the step before was printed, and which; None where what happened since is more than steps."""
         self._joined = self._told_step = False
 
     def start(self) -> None:
@@ -65,11 +66,8 @@ class LogReader:
             self._validation(match.groupdict())
 
     def _step(self, found: dict[str, str | None]) -> None:
-        now = time.monotonic()
-        seconds, self._last_time = now - self._last_time, now
-        if (milliseconds := _number(found, "step_milliseconds")) is not None:
-            seconds = milliseconds / 1000
         step, loss = int(found["step"] or 0), _number(found, "loss")
+        seconds = self._seconds(step, _number(found, "step_milliseconds"))
         if loss is None and (_number(found, "skipped") or 0) > 0:
             self._event("skipped", f"step {step} was skipped: its gradients overflowed", step=step)
             return
@@ -82,18 +80,30 @@ class LogReader:
             loss=loss,
             grad_norm=_number(found, "grad_norm"),
             learning_rate=_number(found, "learning_rate"),
-            tokens_per_second=self._program.tokens_per_step / max(seconds, 1e-9),
+            tokens_per_second=self._program.tokens_per_step / seconds if seconds else None,
             step_seconds=seconds,
-            memory_bytes=0,
+            memory_bytes=None,
         )
         append_line(self._attempt.metrics, dump_line(line.as_dict()))
 
+    def _seconds(self, step: int, milliseconds: float | None) -> float | None:
+        """Return a step's seconds: as printed, else by the clock since the step before, else None."""
+        now, before = time.monotonic(), self._last
+        self._last = (now, step)
+        if milliseconds is not None:
+            return milliseconds / 1000
+        if before is None or step <= before[1]:
+            return None
+        return (now - before[0]) / (step - before[1])
+
     def _validation(self, found: dict[str, str | None]) -> None:
+        self._last = None
         step, loss = int(found["step"] or 0), _number(found, "loss")
         if loss is None or not math.isfinite(loss):
             self._not_finite(f"the validation loss of step {step}", found, step)
         else:
-            line = EvalLine(time=time.time(), step=step, loss=loss, samples=0, seconds=0.0)
+            samples = self._program.eval_samples
+            line = EvalLine(time=time.time(), step=step, loss=loss, samples=samples, seconds=None)
             append_line(self._attempt.metrics, dump_line(line.as_dict()))
 
     def _not_finite(self, what: str, found: dict[str, str | None], step: int) -> None:

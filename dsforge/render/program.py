@@ -26,6 +26,7 @@ def program_file(plan: Plan, program: Program) -> ProgramFile:
         patterns=flavour.patterns,
         metrics_rank=plan.layout.world_size - 1 if flavour.printed_by == "last" else 0,
         tokens_per_step=plan.batch.global_size * plan.batch.seq_len,
+        eval_samples=None if flavour.takes == "anything" else plan.train.eval_samples or None,
         stubs=(*flavour.removed, *(flavour.stubs if plan.accelerator == "cpu" else ())),
         stand_ins=flavour.stand_ins if plan.accelerator == "cpu" else {},
         configuration=program.configuration,

@@ -162,3 +162,40 @@ def test_folders_and_missing_files(cli: Cli, tmp_path: Path):
     shown = cli("validate", tmp_path / "nothing.json")
     assert shown.code == 2
     assert "DSF601" in shown.err
+
+
+CHECKOUT = """\
+version: 1
+model: {arch: gpt, layers: 2, hidden: 64, heads: 4, vocab: 512}
+cluster: {nodes: 1, gpus_per_node: 1, gpu: a100-sxm-80gb}
+batch: {global: 8, micro: 1, seq_len: 64}
+train: {steps: 3, precision: bf16}
+data: {train: a}
+trainer: external
+external: {flavour: megatron-lm, path: src}
+"""
+
+
+def test_validate_looks_at_the_checkout_that_is_there(cli: Cli, tmp_path: Path):
+    recipe = write(tmp_path, CHECKOUT)
+    assert cli("validate", recipe).code == 0  # the folder is elsewhere
+    for name in ("pretrain_gpt.py", "megatron/training/arguments.py", "megatron/core/package_info.py"):
+        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / name).touch()
+    found = cli("validate", recipe)
+    assert found.code == 0
+    assert "warning[DSF216]: the checkout says nothing of its revision" in found.err
+    assert f"{recipe}:8:34" in found.err
+    options = "\n".join(f'add("--filler-{n}")' for n in range(60))
+    (tmp_path / "src/megatron/training/arguments.py").write_text(options, "utf-8")
+    refused = cli("validate", recipe)
+    assert refused.code == 1
+    assert "error[DSF218]: the checkout declares no option `--use-distributed-optimizer`" in refused.err
+    folder = cli("validate", tmp_path / "src", "--json")
+    assert folder.code == 0
+    (row,) = folder.json["foreign"]
+    assert (row["kind"], row["engine"]) == ("checkout", "megatron-lm of unknown revision")
+    assert {one["code"] for one in row["findings"]} == {"DSF216", "DSF218"}
+    changed = cli("validate", recipe, "external.flavour=gpt-neox", "data.tokenizer=t.json")
+    assert changed.code == 1
+    assert "it looks like one of megatron-lm: set external.flavour" in changed.err

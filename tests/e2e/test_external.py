@@ -138,7 +138,9 @@ def test_what_was_planned_arrives_through_the_deepspeed_launcher(checkout: Path)
     assert {(line.learning_rate, line.step_seconds, line.tokens_per_second) for line in steps} == {
         (3e-4, 0.25, 512.0)
     }
-    assert [(line.step, line.loss) for line in lines if isinstance(line, EvalLine)] == [(3, 2.5)]
+    judged = [line for line in lines if isinstance(line, EvalLine)]
+    assert [(line.step, line.loss, line.samples, line.seconds) for line in judged] == [(3, 2.5, None, None)]
+    assert {line.memory_bytes for line in steps} == {None}
     events = [parse_line(line) for _, line in read_lines(attempt.events)]
     met = [event for event in events if isinstance(event, Event) and event.name == "joined"]
     assert [event.source for event in met].count("trainer") == 1

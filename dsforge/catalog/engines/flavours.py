@@ -79,8 +79,9 @@ class Flavour:
     that prints them, first or last; `joined` is told by the first. `stubs`: imports that a CPU has not;
     `removed`: those that what is installed today has on no machine, and that a run does not use.
     `stand_ins`: names by which CUDA is used, and what each does on a CPU (rank/site/). `instead`: options
-    that would overrule a recipe's key under another name. `served`: keys of the recipe that never reach the
-    program, and who honours them. `variables`: set on every rank, by name.
+    that would overrule a recipe's key under another name. `declares`: files of a checkout, as patterns, in
+    which its options or keys are declared; `elsewhere`: those that a library adds. `served`: keys of the
+    recipe that never reach the program, and who honours them. `variables`: set on every rank, by name.
     """
 
     name: str
@@ -102,6 +103,8 @@ class Flavour:
     variables: dict[str, Variable]
     builds: Build | None
     checkpoint_marks: tuple[str, ...]
+    declares: tuple[str, ...] = ()
+    elsewhere: frozenset[str] = frozenset()
 
 
 @cache
@@ -131,6 +134,8 @@ def flavour_of(name: str) -> Flavour:
         variables={name: Variable(**row) for name, row in program.get("variables", {}).items()},
         builds=_build(program.get("builds")),
         checkpoint_marks=tuple(program["checkpoint_marks"]),
+        declares=tuple(program.get("declares", ())),
+        elsewhere=frozenset(program.get("elsewhere", ())),
     )
 
 

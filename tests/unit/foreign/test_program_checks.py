@@ -26,7 +26,7 @@ CASES: list[dict[str, Any]] = YAML(typ="safe").load(
 def found(tmp_path: Path, case: dict[str, Any]) -> tuple[Path, list[Finding]]:
     kind = Kind(case.get("kind", "megatron"))
     path = tmp_path / ("run.yml" if kind is Kind.NEOX else "run.sh")
-    path.write_text(case["text"].replace("{model}", MODEL), "utf-8")
+    path.write_bytes(case["text"].replace("{model}", MODEL).encode())
     return path, list(check_foreign(path, kind, None).findings)
 
 

@@ -249,3 +249,24 @@ def test_a_flavour_that_is_forced(tmp_path: Path):
         assert found.external.flavour == flavour
         sizes[flavour] = found.model.vocab
     assert sizes == {"megatron-lm": 31, "megatron-deepspeed": 32}
+
+
+def test_another_tp_for_a_loaded_checkpoint_keeps_its_rows(tmp_path: Path):
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "torchrun --nproc_per_node 8 src/pretrain_gpt.py --num-layers 2 --hidden-size 64 "
+        "--num-attention-heads 8 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 "
+        "--global-batch-size 8 --lr 1e-4 --train-iters 10 --tokenizer-type GPT2BPETokenizer --bf16 \\\n"
+        "  --use-distributed-optimizer --data-path d --save out --save-interval 5 \\\n  --load out\n",
+        "utf-8",
+    )
+    given = ("data.tokenizer=t.json", "parallel.tp=8")
+    with pytest.raises(DsforgeError) as caught:
+        import_recipe(script, Kind.MEGATRON, Wanted(gpu="a100-sxm-80gb", changes=given))
+    assert caught.value.code == "DSF698"
+    assert str(caught.value.place) == f"{script}:3:3"
+    assert "50304 rows under TP 1; under TP 8 the program pads it to 51200" in caught.value.message
+    assert "--make-vocab-size-divisible-by 16" in (caught.value.hint or "")
+    kept = (*given, 'external.arguments=[--make-vocab-size-divisible-by, "16"]')
+    text = import_recipe(script, Kind.MEGATRON, Wanted(gpu="a100-sxm-80gb", changes=kept)).text
+    assert "tp: 8" in text

@@ -15,7 +15,7 @@ from dsforge.rank.metrics import LogReader
 from dsforge.rank.program import command, variables
 from dsforge.records.program import ProgramFile, read_program, resolve
 from dsforge.records.run_dir import AttemptDir
-from dsforge.records.streams import Event, MetricsLine, parse_line, read_lines
+from dsforge.records.streams import EvalLine, Event, MetricsLine, parse_line, read_lines
 
 STEP = r"step (?P<step>\d+) loss (?P<loss>\S+)"
 
@@ -190,6 +190,29 @@ def test_lines_become_metrics_and_what_is_not_finite_an_event(tmp_path):
     assert isinstance(joined, Event)
     assert isinstance(wrong, Event)
     assert (joined.name, wrong.name, wrong.data) == ("joined", "not_finite", {"step": 2})
+
+
+def test_what_is_not_known_is_not_recorded_as_a_figure(tmp_path, monkeypatch):
+    """Of the first step start-up would be counted, of one behind a validation the validation."""
+    clock = iter([10.0, 12.0, 13.0, 14.0])
+    monkeypatch.setattr("dsforge.rank.metrics.time.monotonic", lambda: next(clock))
+    attempt = AttemptDir(tmp_path)
+    program = made(
+        patterns={"step": STEP, "validation": r"valid (?P<step>\d+) (?P<loss>\S+)"}, eval_samples=64
+    )
+    rows = ["step 1 loss 3", "step 5 loss 2", "valid 5 2.5", "step 6 loss 1", "step 7 loss 1"]
+    LogReader(program, attempt, 0).take(rows)
+    found = lines(attempt.metrics)
+    steps = [one for one in found if isinstance(one, MetricsLine)]
+    assert [(one.step, one.step_seconds, one.tokens_per_second) for one in steps] == [
+        (1, None, None),
+        (5, 0.5, 200.0),
+        (6, None, None),
+        (7, 1.0, 100.0),
+    ]
+    assert {one.memory_bytes for one in steps} == {None}
+    (judged,) = [one for one in found if isinstance(one, EvalLine)]
+    assert (judged.step, judged.loss, judged.samples, judged.seconds) == (5, 2.5, 64, None)
 
 
 def test_only_the_rank_that_prints_is_read(tmp_path):
