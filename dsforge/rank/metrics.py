@@ -33,12 +33,18 @@ class LogReader:
         self._tells_joined = self._first and "joined" in self._patterns
         self._last: tuple[float, int] | None = None
         """When the step before was printed, and which; None where what happened since is more than steps."""
-        self._joined = False
+        self._joined = self._told_step = False
 
     def start(self) -> None:
         """Tell that the program runs, where nothing it prints will show that its ranks have met."""
-        if "joined" not in self._patterns and self._first:
+        if "joined" not in self._patterns and self._reads:
             self._join("the program started; when its ranks meet, it does not say")
+
+    def end(self) -> None:
+        """Tell of a program that ended well without a step: some end so when they find their data unfit."""
+        if self._reads and not self._told_step:
+            with contextlib.suppress(OSError):
+                self._event("no_step", "the program ended well, and told of no step: its log says why")
 
     def take(self, lines: Iterable[str]) -> None:
         """Record what the lines say; a full disk must not end a run that still trains."""
@@ -54,6 +60,7 @@ class LogReader:
         if not self._reads:
             return
         if match := self._patterns["step"].search(line):
+            self._told_step = True
             self._step(match.groupdict())
         elif match := self._patterns["validation"].search(line):
             self._validation(match.groupdict())

@@ -31,7 +31,7 @@ class ProgramFile:
     `configuration_option`, its paths by dotted key in `configuration_bases`. `patterns`: regular expressions
     by event, looked for in the output of `metrics_rank`, but `joined` in rank 0's. `stubs`: imports that
     stand-ins serve where they are missing, or without another package (MODULE:PACKAGE). `stand_ins`: what
-    each name of PyTorch does where it has no CUDA. `tokens_per_step` counts the whole job; `eval_samples`
+    a name of PyTorch does where there is no CUDA. `tokens_per_step` counts the whole job; `eval_samples`
     those of a validation, None where the program is not told.
     """
 

@@ -14,9 +14,12 @@ from dsforge.catalog.engines.neox import neox_keys
 from dsforge.foreign.programs.said import Said
 from dsforge.recipe.document import Document, KeyPath, parse
 
-_SCALAR = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s:"']+)\s*:\s+([^\s,\]}#]+)""")
+_SCALAR = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s:"']+)\s*:\s*([^\s,\]}#]+)""")
 """A key and its value, as they stand on a line."""
-_FLOAT = re.compile(r"[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+][0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?")
+_FLOAT = re.compile(
+    r"[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+][0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
 """What the program's YAML reader, PyYAML, takes for a number with a fraction."""
 _TRUTH = {"yes": True, "on": True, "no": False, "off": False}
 """Words that PyYAML takes for a truth value, as YAML did before 1.2."""

@@ -1,18 +1,19 @@
 """Makes the CPU the device of a program that asks for CUDA, where PyTorch has none.
 
-A flavour's data file says which names get a stand-in and what each does; what it does not name stays as it is.
+A flavour's data file says which names get a stand-in, and what each does; what it does not name stays.
 Whatever computes still computes: a tensor asked for on CUDA lies on the CPU, whose generator is the device's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 _TOLD = "DSFORGE_STAND_INS_TOLD"
 _RANK, _RANKS = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -29,7 +30,7 @@ class _Order:
             raise AttributeError(name)
         return _nothing
 
-    def __enter__(self) -> _Order:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -74,6 +75,7 @@ def _stand_in(deed: str, original: Any) -> Any:
             )
         ),
         "plain": lambda: _plain,
+        "into_weights": lambda: _into_weights(original),
         "own_states": lambda: _with_states(original),
     }
     if deed not in made:
@@ -102,7 +104,7 @@ def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def is_cuda(value: Any) -> bool:
         if isinstance(value, torch.device):
-            return value.type == "cuda"
+            return bool(value.type == "cuda")
         return isinstance(value, str) and value.partition(":")[0] == "cuda"
 
     def is_index(value: Any) -> bool:
@@ -133,8 +135,22 @@ def _cuda_name(function: Callable[..., Any]) -> Callable[..., Any]:
     return cuda_name
 
 
+def _into_weights(copy: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `Tensor.copy_`, which also fills a part of a weight, where PyTorch raises outside `no_grad`."""
+    import torch
+
+    @functools.wraps(copy)
+    def copy_(self: Any, *arguments: Any, **options: Any) -> Any:
+        whole = self._base
+        part_of_weight = whole is not None and whole.is_leaf and whole.requires_grad
+        with torch.no_grad() if part_of_weight else contextlib.nullcontext():
+            return copy(self, *arguments, **options)
+
+    return copy_
+
+
 def _with_states(optimizer: Any) -> Any:
-    """Return an Adam that has its states from the start, and each weight's count of steps in one place for good.
+    """Return an Adam that has its states from the start, and a weight's count of steps in one place for good.
 
     So have the fused ones. A program that was written for those asks for states before it loads them, hands
     one count to all weights, and copies back the counts that it was given before.

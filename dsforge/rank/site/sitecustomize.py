@@ -86,7 +86,7 @@ class _StandIn(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Serves names: last, what nobody else finds; or first, modules that cannot be loaded without a package."""
+    """Serves names: last, what nobody else finds; or first, modules that do not load without a package."""
 
     def __init__(self, names: tuple[str, ...], package: str | None = None) -> None:
         self._names = names
@@ -94,14 +94,14 @@ class _Finder(MetaPathFinder, Loader):
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         del path, target
-        # Who asks whether a package is there, and goes on without it, is told the truth.
-        is_question = sys._getframe(2).f_code is importlib.util.find_spec.__code__
-        if self._package == fullname or (is_question and self._package is None):
+        if not any(fullname == name or fullname.startswith(f"{name}.") for name in self._names):
             return None
-        if any(fullname == name or fullname.startswith(f"{name}.") for name in self._names):
-            if self._package is None or importlib.util.find_spec(self._package) is None:
-                return ModuleSpec(fullname, self, is_package=True)
-        return None
+        if self._package is not None:
+            is_served = importlib.util.find_spec(self._package) is None
+        else:
+            # Who asks whether a package is there, and goes on without it, is told the truth.
+            is_served = sys._getframe(2).f_code is not importlib.util.find_spec.__code__
+        return ModuleSpec(fullname, self, is_package=True) if is_served else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _StandIn(spec.name)

@@ -163,6 +163,11 @@ def test_words_for_no_program_are_refused(tmp_path):
         ("megatron-lm", {"parallel": {"vp": 2}}, "parallel.schedule"),
         (
             "megatron-lm",
+            {"parallel": {"tp": 2, "dp": 2, "pp": 1, "sequence_parallel": True}},
+            "parallel.sequence_parallel",
+        ),
+        (
+            "megatron-lm",
             {"parallel": {"tp": 1, "dp": 4, "sequence_parallel": True}},
             "parallel.sequence_parallel",
         ),
@@ -263,3 +268,28 @@ def test_a_program_without_trainer_and_a_trainer_without_program():
     assert lone.key == "trainer"
     (idle,) = [one for one in examine(external("megatron-lm", {"trainer": "forge"})) if one.code == "DSF142"]
     assert (idle.key, str(idle.fix)) == ("external", "trainer=external")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"train": {"precision": "bf16"}, "parallel": {"pp": 1, "dp": 4, "zero": 0}}, "DSF122"),
+        ({"train": {"precision": "fp32"}, "parallel": {"pp": 2, "dp": 2, "zero": 0}}, "DSF121"),
+    ],
+)
+def test_faults_of_deepspeed_are_no_faults_of_megatron_lm(changes, code):
+    codes = {
+        flavour: [one.code for one in examine(external(flavour, changes))]
+        for flavour in ("megatron-deepspeed", "megatron-lm")
+    }
+    assert code in codes["megatron-deepspeed"]
+    assert codes["megatron-lm"] == []
+
+
+def test_tensor_parallel_ranks_of_megatron_lm_get_the_variable_its_parser_asks_for():
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    tp = {"parallel": {"tp": 2, "pp": 1, "dp": 4}}
+    assert make_plan(external("megatron-lm", tp)).launch.env[name] == "1"
+    alone = {"parallel": {"tp": 1, "pp": 2, "dp": 4}}
+    assert name not in make_plan(external("megatron-lm", alone)).launch.env
+    assert name not in make_plan(external("megatron-deepspeed", tp)).launch.env

@@ -1,4 +1,4 @@
-"""The CPU as the device of a program that asks for CUDA, by the stand-ins that Megatron-LM's data file lists."""
+"""The CPU as the device of a program that asks for CUDA, by the stand-ins in Megatron-LM's data file."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ from torch import nn
 x = torch.tensor([1.0, 2.0], device="cuda")
 here = torch.cuda.current_device()
 moved = [x, x.cuda(), x.cuda(here, non_blocking=True), x.to("cuda:1"), x.to(here), x.to(torch.device("cuda")),
-         torch.zeros(2, device=here), torch.empty_like(x, device="cuda"), torch.rand(3, device=torch.device("cuda", 1)),
+         torch.zeros(2, device=here), torch.empty_like(x, device="cuda"),
+         torch.rand(3, device=torch.device("cuda", 1)),
          nn.Linear(2, 2, device="cuda").cuda(here).to("cuda").weight]
 assert all(one.device == torch.device("cpu") for one in moved)
 assert x.cuda() is x and x.to(torch.float64).dtype == torch.float64
-assert torch.tensor(0).item() == 0 and torch.zeros(2, 3).shape == (2, 3) and torch.full((1,), 7, device="cuda") == 7
+assert torch.tensor(0).item() == 0 and torch.zeros(2, 3).shape == (2, 3)
+assert torch.full((1,), 7, device="cuda") == 7
 assert torch.ones(1, device="meta").device.type == "meta"
 assert x.type() == "torch.cuda.FloatTensor" and x.bfloat16().type() == "torch.cuda.BFloat16Tensor"
 assert x.type(torch.int64).dtype == torch.int64
@@ -42,6 +44,10 @@ stream = torch.cuda.Stream()
 with torch.cuda.stream(stream):
     stream.wait_stream(torch.cuda.current_stream())
 torch.cuda.Event(enable_timing=True).record()
+weights = nn.Parameter(torch.zeros(3))
+weights[1:].copy_(x)
+assert weights.tolist() == [0, 1, 2] and weights.grad_fn is None
+nn.Parameter(x.clone()).clone().copy_(nn.Parameter(x) * 2).sum().backward()
 def f(): pass
 assert torch.compile(f) is f and torch.compile(dynamic=True)(f) is f and typing.override(f) is f
 """
@@ -77,7 +83,7 @@ assert torch.equal(drawn, torch.rand(2))
 
 
 def test_an_optimizer_goes_on_as_if_never_stopped_where_its_count_is_shared(tmp_path):
-    """As Megatron's distributed optimizer loads: states asked for first, one count for all, old counts back."""
+    """As Megatron's distributed optimizer loads: states asked for, one count for all, old counts back."""
     code = """
 import torch
 def steps(weights, optimizer, numbers):
@@ -118,7 +124,10 @@ def test_what_the_program_starts_does_not_tell_again_and_an_unknown_deed_is_refu
     code = "import subprocess, sys, torch; subprocess.run([sys.executable, '-c', 'import torch'], check=True)"
     listed = {"torch.cuda.synchronize": "nothing"}
     assert run(tmp_path, code, listed).stderr.count("stand-ins serve torch.cuda.synchronize\n") == 1
-    assert "ValueError: no stand-in does `magic`" in run(tmp_path, "import torch", {"torch.tensor": "magic"}).stderr
+    assert (
+        "ValueError: no stand-in does `magic`"
+        in run(tmp_path, "import torch", {"torch.tensor": "magic"}).stderr
+    )
 
 
 def test_nothing_is_served_where_there_is_cuda(tmp_path):
@@ -141,12 +150,14 @@ def test_a_module_is_served_only_without_the_package_that_it_needs(tmp_path):
     kernels = tmp_path / "mine" / "kernels.py"
     kernels.parent.mkdir()
     kernels.write_text("import absent\n")
-    code = "import kernels; print(type(kernels).__name__)"
-    full = {**os.environ, **variables(made(stubs=("kernels:absent",)), environ(tmp_path))}
-    full["PYTHONPATH"] += f"{os.pathsep}{kernels.parent}"
-    asked = {"env": full, "capture_output": True, "text": True, "check": False}
-    done = subprocess.run([sys.executable, "-c", code], **asked)
-    assert (done.stdout, done.returncode) == ("_StandIn\n", 0)
+    added = variables(made(stubs=("kernels:absent",)), environ(tmp_path))
+    full = {**os.environ, **added, "PYTHONPATH": f"{added['PYTHONPATH']}{os.pathsep}{kernels.parent}"}
+
+    def imported() -> tuple[str, str]:
+        argv = [sys.executable, "-c", "import kernels; print(type(kernels).__name__)"]
+        done = subprocess.run(argv, env=full, capture_output=True, text=True, check=True)
+        return done.stdout, done.stderr
+
+    assert imported() == ("_StandIn\n", "dsforge: a stand-in serves the import of kernels\n")
     (kernels.parent / "absent.py").touch()
-    done = subprocess.run([sys.executable, "-c", code], **asked)
-    assert (done.stdout, done.stderr) == ("module\n", "")
+    assert imported() == ("module\n", "")

@@ -107,6 +107,17 @@ def test_validations_are_told_from_tests_and_from_noise(attempt):
     assert not attempt.events.exists()
 
 
+def test_an_end_without_a_step_is_told(attempt):
+    went, went_not = reader(attempt, 1), reader(attempt, 1)
+    went.take([line(1, " lm loss: 6.0E+00 |")])
+    went.end()
+    reader(attempt, 0).end()
+    assert not attempt.events.exists()
+    went_not.take(["Data index creation unsuccessful, exiting."])
+    went_not.end()
+    assert [one.name for one in recorded(attempt.events) if isinstance(one, Event)] == ["no_step"]
+
+
 def test_the_first_rank_tells_that_they_met_and_the_last_prints_steps(attempt):
     met = "> initialized tensor model parallel with size 1"
     first, last = reader(attempt, 0), reader(attempt, 1)
