@@ -180,6 +180,10 @@ def _of_configuration() -> Iterator[tuple[str, Option]]:
             )
 
 
+_MOST_SUGGESTED = 50
+"""Options that are compared with all others, which takes milliseconds each."""
+
+
 def read(words: Sequence[str], table: Table) -> tuple[list[Given], list[Fault]]:
     """Return the options of an argument list and its faults; no program abbreviates options."""
     given: list[Given] = []
@@ -187,7 +191,7 @@ def read(words: Sequence[str], table: Table) -> tuple[list[Given], list[Fault]]:
     for at, name, values in _assigned(words) if table.assigns else _grouped(words, table):
         option = table.find(name)
         if option is None:
-            faults.append(_unknown(at, words[at], table))
+            faults.append(_unknown(at, words[at], table, suggest=len(faults) < _MOST_SUGGESTED))
             continue
         wrong = list(_wrong(at, option, values))
         faults += wrong
@@ -241,7 +245,7 @@ def _is_option(word: str, table: Table) -> bool:
     return False
 
 
-def _unknown(at: int, word: str, table: Table) -> Fault:
+def _unknown(at: int, word: str, table: Table, *, suggest: bool) -> Fault:
     name = word.partition("=")[0]
     if table.assigns and "=" not in word:
         return Fault(at, f"`{word}` sets no key", "the program reads a configuration: write KEY=VALUE")
@@ -249,7 +253,7 @@ def _unknown(at: int, word: str, table: Table) -> Fault:
         return Fault(at, f"`{word}` belongs to no option", "the program takes options alone: --name value")
     kind, index = ("key", "list of keys") if table.assigns else ("option", "--help")
     known = [*table, *_inner(name)] if table.assigns else list(table)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6) if suggest else []
     hint = f"did you mean `{near[0]}`?" if near else f"see the program's own {index}"
     return Fault(at, f"the program has no {kind} `{name}`", hint)
 

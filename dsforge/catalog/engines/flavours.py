@@ -79,9 +79,10 @@ class Flavour:
     that prints them, first or last; `joined` is told by the first. `stubs`: imports that a CPU has not;
     `removed`: those that what is installed today has on no machine, and that a run does not use.
     `stand_ins`: names by which CUDA is used, and what each does on a CPU (rank/site/). `instead`: options
-    that would overrule a recipe's key under another name. `declares`: files of a checkout, as patterns, in
-    which its options or keys are declared; `elsewhere`: those that a library adds. `served`: keys of the
-    recipe that never reach the program, and who honours them. `variables`: set on every rank, by name.
+    that would overrule a recipe's key under another name. `declares`: files of a checkout, as
+    patterns, in which its options or keys are declared; `elsewhere`: those that a library adds. `served`:
+    keys of the recipe that never reach the program, and who honours them. `variables`: set on every rank, by
+    name.
     """
 
     name: str

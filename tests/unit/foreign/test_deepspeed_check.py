@@ -152,3 +152,11 @@ def test_rows_of_releases_are_about_keys_of_the_table():
 def test_every_key_of_the_examples_is_in_the_table(path: Path):
     unknown = [one.key for one in findings(path.read_text("utf-8")) if one.code in ("DSF610", "DSF611")]
     assert unknown == (["output_dir"] if path.stem == "megatron_template" else [])
+
+
+def test_a_file_of_the_trainer_s_is_its_own_alone():
+    text = (FOREIGN / "finetune_z3_auto.json").read_text("utf-8")
+    assert findings(text, trainer_fills_auto=True) == []
+    errors = [one.key for one in findings(text) if one.severity is Severity.ERROR]
+    batch = ["train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"]
+    assert errors == [*batch, "gradient_clipping", "fp16.enabled", "bf16.enabled"]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dsforge.base.errors import DsforgeError
+from dsforge.base.errors import DsforgeError, Severity
 from dsforge.foreign.text import Kind, kind_of
+from dsforge.ops.foreign_check import check_foreign
 from dsforge.ops.foreign_init import Imported, Wanted, import_recipe
 from dsforge.plan.resolve import make_plan
 from dsforge.plan.types import Plan
@@ -270,3 +271,43 @@ def test_another_tp_for_a_loaded_checkpoint_keeps_its_rows(tmp_path: Path):
     kept = (*given, 'external.arguments=[--make-vocab-size-divisible-by, "16"]')
     text = import_recipe(script, Kind.MEGATRON, Wanted(gpu="a100-sxm-80gb", changes=kept)).text
     assert "tp: 8" in text
+
+
+def test_a_job_with_arrays_a_function_and_a_length_in_samples():
+    made = plan(imported("mlm_mixed.sbatch"))
+    layout, batch = made.layout, made.batch
+    assert (layout.tp, layout.pp, layout.dp, layout.world_size) == (2, 2, 8, 32)
+    assert (batch.global_size, batch.micro, batch.accumulation_steps) == (512, 1, 64)
+    assert (made.train.steps, made.optimizer.warmup_steps, made.optimizer.min_lr) == (50_000, 1_000, 3e-5)
+    assert [(one.weight, one.prefix) for one in made.data.train] == [
+        (0.7, "/lustre/data/web_text_document"),
+        (0.3, "/lustre/data/code_text_document"),
+    ]
+    assert (made.model.arch, made.model.ffn_hidden, made.model.tied) == ("llama", 11008, False)
+
+
+def test_a_configuration_that_a_function_writes_and_a_loop_that_starts_again():
+    with pytest.raises(DsforgeError, match=r"`model\.vocab` must be given"):
+        imported("mds_function.sh")
+    made = plan(imported("mds_function.sh", "model.vocab=50257"))
+    assert (made.layout.pp, made.layout.dp, made.layout.zero) == (2, 4, 1)
+    assert (made.batch.global_size, made.batch.accumulation_steps, made.train.precision) == (64, 16, "bf16")
+    assert (made.optimizer.warmup_steps, made.optimizer.grad_clip) == (500, 1.0)
+
+
+def test_a_gated_model_of_two_neox_files():
+    changes = ("external.path=gpt-neox", "model.vocab=50304")
+    made = plan(imported("neox_1b.yml", *changes, more=("neox_1b_setup.yml",)))
+    assert (made.layout.tp, made.layout.pp, made.layout.dp) == (2, 1, 8)
+    assert (made.batch.global_size, made.batch.micro, made.batch.accumulation_steps) == (256, 4, 8)
+    assert (made.model.arch, made.model.ffn_hidden, made.optimizer.warmup_steps) == ("llama", 5632, 1430)
+    assert (made.train.recompute, made.checkpoint.every_steps) == ("full", 5000)
+
+
+@pytest.mark.parametrize(
+    "name", ["mlm_mixed.sbatch", "mds_function.sh", "neox_1b.yml", "accelerate_fsdp2.yaml"]
+)
+def test_what_trains_has_no_errors(name: str):
+    path = FOREIGN / name
+    findings = check_foreign(path, kind_of(path), None).findings
+    assert [one.message for one in findings if one.severity is not Severity.NOTE] == []

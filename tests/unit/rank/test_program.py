@@ -217,7 +217,7 @@ def test_what_is_not_known_is_not_recorded_as_a_figure(tmp_path, monkeypatch):
 
 def test_only_the_rank_that_prints_is_read(tmp_path):
     attempt = AttemptDir(tmp_path)
-    reader = LogReader(made(metrics_rank=1), attempt, 0)
+    reader = LogReader(made(metrics_rank=0), attempt, 1)
     reader.start()
     reader.take(["step 1 loss 2.5"])
     assert not attempt.metrics.exists()
