@@ -29,7 +29,7 @@ x = torch.tensor([1.0, 2.0], device="cuda")
 here = torch.cuda.current_device()
 moved = [x, x.cuda(), x.cuda(here, non_blocking=True), x.to("cuda:1"), x.to(here), x.to(torch.device("cuda")),
          torch.zeros(2, device=here), torch.empty_like(x, device="cuda"),
-         torch.rand(3, device=torch.device("cuda", 1)),
+         torch.rand(3, device=torch.device("cuda", 1)), x.new_zeros(2, device="cuda"), x.pin_memory(),
          nn.Linear(2, 2, device="cuda").cuda(here).to("cuda").weight]
 assert all(one.device == torch.device("cpu") for one in moved)
 assert x.cuda() is x and x.to(torch.float64).dtype == torch.float64
@@ -44,6 +44,7 @@ stream = torch.cuda.Stream()
 with torch.cuda.stream(stream):
     stream.wait_stream(torch.cuda.current_stream())
 torch.cuda.Event(enable_timing=True).record()
+x.record_stream(stream)
 weights = nn.Parameter(torch.zeros(3))
 weights[1:].copy_(x)
 assert weights.tolist() == [0, 1, 2] and weights.grad_fn is None
