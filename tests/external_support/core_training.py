@@ -1,7 +1,7 @@
-"""Trains a small GPT with megatron-core as Megatron-LM's own loop does, on CUDA; prints steps' losses and norms.
+"""Trains a small GPT with megatron-core as Megatron-LM's own loop does, on CUDA; prints losses and norms.
 
-Two ranks of TP, dropout from the tracker of random states, DDP, the distributed optimizer. The argument names a
-folder: a checkpoint is written there after step 1, and a second model goes on from it.
+Two ranks of TP, dropout from the tracker of random states, DDP, the distributed optimizer. The argument is
+a folder: a checkpoint is written there after step 1, and a second model goes on from it.
 """
 
 from __future__ import annotations
