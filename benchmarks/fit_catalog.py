@@ -11,8 +11,7 @@ from __future__ import annotations
 import argparse
 import collections
 import copy
-import datetime
-import math
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,23 @@ _SHARES = {"matmul", "link", "tp_hidden", "dp_hidden", "shard_hidden", "network_
 _ROBUST = 0.03
 Key = tuple[str, ...]
 
-_ENGINES = ("megatron-core", "megatron", "megatron-deepspeed", "fsdp", "fsdp2", "ddp", "nanotron", "deepspeed")
+_ENGINES = (
+    "megatron-core",
+    "megatron",
+    "megatron-deepspeed",
+    "fsdp",
+    "fsdp2",
+    "ddp",
+    "nanotron",
+    "deepspeed",
+)
 FITTED: dict[str, list[Key]] = {
     "dense 16-bit": [
-        *(("generations", name, key) for name in ("ampere", "hopper") for key in ("matmul", "attention", "link")),
+        *(
+            ("generations", name, key)
+            for name in ("ampere", "hopper")
+            for key in ("matmul", "attention", "link")
+        ),
         *(("generations", name, "early_attention") for name in ("ampere", "hopper")),
         *(("engines", name, "elementwise") for name in ("megatron-core", "megatron", "fsdp", "fsdp2")),
         *(("engines", name, "overhead") for name in ("megatron-deepspeed", "nanotron")),
@@ -69,7 +81,9 @@ TIED: dict[Key, list[Key]] = {
         ("engines", "deepspeed", "elementwise"),
         ("engines", "nanotron", "elementwise"),
     ],
-    ("engines", "megatron-core", "dp_hidden"): [("engines", name, "dp_hidden") for name in ("ddp", "deepspeed")],
+    ("engines", "megatron-core", "dp_hidden"): [
+        ("engines", name, "dp_hidden") for name in ("ddp", "deepspeed")
+    ],
     ("engines", "fsdp", "shard_hidden"): [
         ("engines", name, "shard_hidden") for name in ("fsdp2", "deepspeed", "megatron-core")
     ],
@@ -88,71 +102,8 @@ def fitted(rows: list[Measured], start: dict[str, Any], groups: tuple[str, ...] 
     """Return the constants group by group: what an earlier group has fixed stays for the later ones."""
     constants = copy.deepcopy(start)
     for group in groups:
-        own = [row for row in rows if row.job is not None and row.group == group]
-        constants = _fit(own, constants, FITTED[group])
-    return constants
-
-
-def _fit(rows: list[Measured], start: dict[str, Any], keys: list[Key]) -> dict[str, Any]:
-    counts = collections.Counter(row.row["source"] for row in rows)
-    weights = np.array([counts[row.row["source"]] ** -0.25 for row in rows])
-    seconds = np.array([row.seconds for row in rows])
-
-    def residuals(values: np.ndarray) -> np.ndarray:
-        constants = build(_with(start, keys, values))
-        return weights * np.log(np.array([row.predicted(constants) for row in rows]) / seconds)
-
-    first = np.array([_get(start, key) for key in keys])
-    most = np.array([1.0 if _SHARES & set(key) else 50 * max(value, 0.02) for key, value in zip(keys, first, strict=True)])
-    least = np.minimum(1e-6, most / 2)
-    found = least_squares(
-        residuals,
-        np.clip(first, least + 1e-9, most * 0.999),
-        loss="soft_l1",
-        f_scale=_ROBUST,
-        bounds=(least, most),
-        x_scale=np.maximum(first, 1e-7),
-        max_nfev=150,
-    )
-    return _with(start, keys, np.array([float(f"{value:.3g}") for value in found.x]))
-
-
-def _get(tree: dict[str, Any], key: Key) -> float:
-    node: Any = tree
-    for part in key:
-        node = node[part]
-    return float(node)
-
-
-def _with(tree: dict[str, Any], keys: list[Key], values: np.ndarray) -> dict[str, Any]:
-    made = copy.deepcopy(tree)
-    for key, value in zip(keys, values, strict=True):
-        for one in (key, *TIED.get(key, ())):
-            node: Any = made
-            for part in one[:-1]:
-                node = node[part]
-            node[one[-1]] = float(value)
-    return made
-
-
-def errors(rows: list[Measured], constants: Calibration) -> dict[str, dict[str, list[float]]]:
-    """Return relative errors by group and source."""
-    found: dict[str, dict[str, list[float]]] = {group: collections.defaultdict(list) for group in GROUPS}
-    for row in rows:
-        if row.job is not None:
-            error = abs(row.predicted(constants) / row.seconds - 1)
-            found[row.group][row.row["source"]].append(error)
-    return found
-
-
-def left_out(rows: list[Measured], start: dict[str, Any]) -> None:
-    """Print how each source of the dense 16-bit rows is predicted by constants that were fitted without it."""
-    dense = [row for row in rows if row.job is not None and row.group == GROUPS[0]]
-    means = []
-    for source in sorted({row.row["source"] for row in dense}):
-        others = [row for row in dense if row.row["source"] != source]
-        constants = build(fitted(others, start, GROUPS[:1]))
-        own = [abs(row.predicted(constants) / row.seconds - 1) for row in dense if row.row["source"] == source]
+        mine = [row for row in dense if row.row["source"] == source]
+        own = [abs(row.predicted(constants) / row.seconds - 1) for row in mine]
         means.append(sum(own) / len(own))
         print(f"  {means[-1]:.3f} {len(own):4} {source}")
     print(f"left out, mean over sources: {sum(means) / len(means):.4f}")
@@ -179,7 +130,7 @@ def main() -> None:
     if given.leave_out:
         left_out(rows, start)
     if given.out:
-        constants["fitted"] = {"date": datetime.date.today().isoformat(), "rows": len(rows)}
+        constants["fitted"] = {"date": dt.datetime.now(dt.UTC).date().isoformat(), "rows": len(rows)}
         with given.out.open("w", encoding="utf-8") as file:
             yaml.dump(constants, file)
 

@@ -1,7 +1,7 @@
 """How far the planner is from published measurements.
 
-Run: python benchmarks/plan_accuracy.py --throughput FILE [--memory FILE] [--json]. Rows with scorable = 1 count;
-one that cannot be predicted is a miss, with the reason. An error is |predicted / measured - 1|.
+Run: python benchmarks/plan_accuracy.py --throughput FILE [--memory FILE] [--json]. Rows with scorable = 1
+count; one that cannot be predicted is a miss, with the reason. An error is |predicted / measured - 1|.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ def main() -> None:
     _table("regime", told["regimes"])
     _table("source", told["sources"])
     _table("group", told["groups"])
-    print("\nmean over sources: " + ", ".join(f"{group} {mean:.1%}" for group, mean in told["by_source"].items()))
+    print(
+        "\nmean over sources: "
+        + ", ".join(f"{group} {mean:.1%}" for group, mean in told["by_source"].items())
+    )
     print(f"coverage: {covered} of {len(every)} rows")
 
 

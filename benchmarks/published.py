@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from dsforge.catalog.yaml_tables import table
 from dsforge.cost.calibration import Calibration
 from dsforge.cost.job import Experts, Job, Machine, Work
+from dsforge.cost.machine import machine_of
 from dsforge.cost.step import step_seconds
 
 _GPUS = {
@@ -151,24 +150,10 @@ def _work(row: dict[str, str]) -> Work:
 def _machine(row: dict[str, str]) -> Machine:
     fabric = next((name for word, name in _FABRICS if word in row["interconnect"]), "infiniband")
     machine = machine_of(_GPUS[row["gpu_type"]], int(_number(row, "gpus_per_node", 8)), fabric)
+    assert machine is not None, "every name of _GPUS has rates"
     if fabric == "omni-path":
         machine = replace(machine, network_bytes_per_second=_OMNI_PATH_BYTES_PER_SECOND)
     return machine
-
-
-def machine_of(gpu: str, gpus_per_node: int, fabric: str) -> Machine:
-    """Return a catalogued GPU among others of its kind."""
-    rates: dict[str, Any] = table("rates")[gpu]
-    return Machine(
-        generation=rates["generation"],
-        matmul_tflops=rates["matmul_tflops"],
-        memory_bytes_per_second=rates["memory"] * 1e9,
-        link_bytes_per_second=rates["link"] * 1e9,
-        network_bytes_per_second=rates["network"] * 1e9,
-        domain=rates["domain"],
-        gpus_per_node=gpus_per_node,
-        fabric=fabric,
-    )
 
 
 def _engine(row: dict[str, str]) -> str:
@@ -177,8 +162,7 @@ def _engine(row: dict[str, str]) -> str:
     if known is not None:
         return known
     if row["flash_attn"] != "1" and "CI" not in framework:
-        before = "megatron-deepspeed" if framework.startswith("Megatron-DeepSpeed") else "megatron"
-        return before
+        return "megatron-deepspeed" if framework.startswith("Megatron-DeepSpeed") else "megatron"
     return "megatron-core"
 
 
@@ -195,7 +179,7 @@ def _seconds(row: dict[str, str], job: Job) -> float:
 
 
 def _operations(row: dict[str, str], job: Job) -> float:
-    """Return the operations that the source counts in a step: all layers, attention whole or its causal half."""
+    """Return the operations that the source counts in a step: attention whole or its causal half."""
     work, said = job.work, row["flops_convention"]
     attention = 4 * work.seq_len * work.attention_width * (0.5 if "causal" in said else 1.0)
     experts = work.experts

@@ -52,6 +52,10 @@ class Calibration:
     engines: dict[str, Engine]
     fabrics: dict[str, float]
     common: dict[str, float]
+    trainers: dict[str, str]
+    """Whose engine a trainer of ours is most like."""
+    errors: dict[str, float]
+    """Mean relative error over sources that a fit had not seen."""
 
 
 def build(rows: dict[str, Any]) -> Calibration:
@@ -61,6 +65,8 @@ def build(rows: dict[str, Any]) -> Calibration:
         {name: Engine(**row) for name, row in rows["engines"].items()},
         dict(rows["fabrics"]),
         dict(rows["common"]),
+        dict(rows["trainers"]),
+        dict(rows["errors"]),
     )
 
 

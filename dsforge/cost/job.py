@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A mixture of experts: `width` of each, of `shared` ones that every token passes, `chosen` for a token."""
+    """A mixture of experts: `width` of each; `shared` ones every token passes, `chosen` ones are its own."""
 
     count: int
     chosen: int
@@ -43,8 +43,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A GPU and its links. Rates: TFLOP/s of dense matrix products as measured, bytes a second of memory and
-    links in one direction; `domain`: GPUs that the fast link joins; `fabric`: the network's kind.
+    """A GPU and its links.
+
+    Rates: TFLOP/s of dense matrix products as measured, bytes a second of memory, and of links in one
+    direction. `domain`: GPUs that the fast link joins. `fabric`: the network's kind.
     """
 
     generation: str

@@ -15,7 +15,7 @@ _DISPATCH_SHARE = 0.6
 class Network:
     """Times of a job's collectives under a calibration.
 
-    Ranks stand TP innermost, then context, data and pipeline. A group that has several ranks on each node uses
+    Ranks stand TP innermost, then context, data and pipeline. A group with several ranks on each node uses
     all their network ports at once, as a ring over rails does.
     """
 

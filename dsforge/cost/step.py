@@ -16,8 +16,10 @@ _INTERLEAVED_SENDS = 0.3
 
 @dataclass(frozen=True, slots=True)
 class StepSeconds:
-    """A step's time. `compute` holds forward, backward and `recompute`; the others are what compute does not
-    hide: activations of TP, CP and EP, the pipeline's sends and its bubble, gradients or sharded weights.
+    """A step's time. `compute`: forward and backward of the layers; `head`: of the output and the loss.
+
+    The others are what compute does not hide: activations of TP, CP and EP, the pipeline's sends and its
+    bubble, gradients or sharded weights.
     """
 
     compute: float
@@ -34,11 +36,11 @@ class StepSeconds:
     @property
     def total(self) -> float:
         """All of it."""
-        return sum(getattr(self, field.name) for field in fields(self))
+        return float(sum(getattr(self, field.name) for field in fields(self)))
 
 
 def step_seconds(job: Job, constants: Calibration | None = None) -> StepSeconds:
-    """Return how long a step takes. The slowest stage sets the pace; 1F1B fills and drains over the others."""
+    """Return how long a step takes: the slowest stage sets the pace, 1F1B fills and drains over the rest."""
     constants = constants or calibration()
     engine, common = constants.engines[job.engine], constants.common
     kernels, network = Kernels(job, constants), Network(job, constants)
