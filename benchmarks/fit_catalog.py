@@ -23,10 +23,12 @@ from scipy.optimize import least_squares
 from dsforge.cost.calibration import Calibration, build
 
 HERE = Path(__file__).resolve().parent
-TABLE = HERE.parent / "dsforge" / "catalog" / "data" / "calibration.yaml"
+PRIORS = HERE / "priors.yaml"
 GROUPS = ("dense 16-bit", "dense fp8", "Blackwell dense", "MoE")
 _SHARES = {"matmul", "link", "tp_hidden", "dp_hidden", "shard_hidden", "network_share", "fabrics"}
 _ROBUST = 0.03
+_PRIOR = 0.01
+"""What a factor of e away from a prior weighs: enough for what the rows say nothing of, little for the rest."""
 Key = tuple[str, ...]
 
 _ENGINES = (
@@ -102,6 +104,73 @@ def fitted(rows: list[Measured], start: dict[str, Any], groups: tuple[str, ...] 
     """Return the constants group by group: what an earlier group has fixed stays for the later ones."""
     constants = copy.deepcopy(start)
     for group in groups:
+        own = [row for row in rows if row.job is not None and row.group == group]
+        constants = _fit(own, constants, FITTED[group])
+    return constants
+
+
+def _fit(rows: list[Measured], start: dict[str, Any], keys: list[Key]) -> dict[str, Any]:
+    counts = collections.Counter(row.row["source"] for row in rows)
+    weights = np.array([counts[row.row["source"]] ** -0.25 for row in rows])
+    seconds = np.array([row.seconds for row in rows])
+
+    def residuals(values: np.ndarray) -> np.ndarray:
+        constants = build(_with(start, keys, values))
+        away = weights * np.log(np.array([row.predicted(constants) for row in rows]) / seconds)
+        return np.concatenate([away, _PRIOR * np.log(values / first)])
+
+    first = np.array([_get(start, key) for key in keys])
+    most = np.array(
+        [1.0 if _SHARES & set(key) else 50 * max(value, 0.02) for key, value in zip(keys, first, strict=True)]
+    )
+    least = np.minimum(1e-6, most / 2)
+    found = least_squares(
+        residuals,
+        np.clip(first, least + 1e-9, most * 0.999),
+        loss="soft_l1",
+        f_scale=_ROBUST,
+        bounds=(least, most),
+        x_scale=np.maximum(first, 1e-7),
+        max_nfev=150,
+    )
+    return _with(start, keys, np.array([float(f"{value:.3g}") for value in found.x]))
+
+
+def _get(tree: dict[str, Any], key: Key) -> float:
+    node: Any = tree
+    for part in key:
+        node = node[part]
+    return float(node)
+
+
+def _with(tree: dict[str, Any], keys: list[Key], values: np.ndarray) -> dict[str, Any]:
+    made = copy.deepcopy(tree)
+    for key, value in zip(keys, values, strict=True):
+        for one in (key, *TIED.get(key, ())):
+            node: Any = made
+            for part in one[:-1]:
+                node = node[part]
+            node[one[-1]] = float(value)
+    return made
+
+
+def errors(rows: list[Measured], constants: Calibration) -> dict[str, dict[str, list[float]]]:
+    """Return relative errors by group and source."""
+    found: dict[str, dict[str, list[float]]] = {group: collections.defaultdict(list) for group in GROUPS}
+    for row in rows:
+        if row.job is not None:
+            error = abs(row.predicted(constants) / row.seconds - 1)
+            found[row.group][row.row["source"]].append(error)
+    return found
+
+
+def left_out(rows: list[Measured], start: dict[str, Any]) -> None:
+    """Print how each source of the dense 16-bit rows is predicted by constants that were fitted without it."""
+    dense = [row for row in rows if row.job is not None and row.group == GROUPS[0]]
+    means = []
+    for source in sorted({row.row["source"] for row in dense}):
+        others = [row for row in dense if row.row["source"] != source]
+        constants = build(fitted(others, start, GROUPS[:1]))
         mine = [row for row in dense if row.row["source"] == source]
         own = [abs(row.predicted(constants) / row.seconds - 1) for row in mine]
         means.append(sum(own) / len(own))
@@ -113,7 +182,7 @@ def main() -> None:
     """Fit, tell and write."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--throughput", type=Path, required=True)
-    parser.add_argument("--start", type=Path, default=TABLE)
+    parser.add_argument("--start", type=Path, default=PRIORS)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--leave-out", action="store_true")
     given = parser.parse_args()
