@@ -28,7 +28,7 @@ GROUPS = ("dense 16-bit", "dense fp8", "Blackwell dense", "MoE")
 _SHARES = {"matmul", "link", "tp_hidden", "dp_hidden", "shard_hidden", "network_share", "fabrics"}
 _ROBUST = 0.03
 _PRIOR = 0.01
-"""What a factor of e away from a prior weighs: enough for what the rows say nothing of, little for the rest."""
+"""What a factor of e away from a prior weighs: enough where the rows say nothing, little elsewhere."""
 Key = tuple[str, ...]
 
 _ENGINES = (
@@ -165,7 +165,7 @@ def errors(rows: list[Measured], constants: Calibration) -> dict[str, dict[str, 
 
 
 def left_out(rows: list[Measured], start: dict[str, Any]) -> None:
-    """Print how each source of the dense 16-bit rows is predicted by constants that were fitted without it."""
+    """Print how well constants that were fitted without a source of dense 16-bit rows predict it."""
     dense = [row for row in rows if row.job is not None and row.group == GROUPS[0]]
     means = []
     for source in sorted({row.row["source"] for row in dense}):
