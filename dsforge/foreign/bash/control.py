@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -16,12 +17,17 @@ if TYPE_CHECKING:
 _MOST_CALLS = 200
 """Calls of functions that are followed: a few of them can call one another again and again."""
 
+_NOT_JUDGED = (
+    "a condition that is known only where the script runs: its commands are read, not whether they run"
+)
+
 
 class Control(ABC):
     """Reads the parts of a script that run, as far as the script says which; the others are noted."""
 
-    def __init__(self, expander: Expander) -> None:
+    def __init__(self, expander: Expander, exported: dict[str, Text]) -> None:
         self.expander = expander
+        self.exported = exported
         self.functions: dict[str, tuple[Node, Source]] = {}
         self.calls = 0
 
@@ -29,9 +35,16 @@ class Control(ABC):
     def statement(self, node: Node, source: Source, depth: int) -> None:
         """Read one statement."""
 
-    def pass_over(self, node: Node, source: Source, why: str) -> None:
-        """Note a part that is not read; what it may set is open from there on."""
-        self.expander.leave(source.of(node), why)
+    def each(self, node: Node, branches: Iterable[list[Node]], source: Source, depth: int) -> None:
+        """Read branches of which one may run, each from the same start; what they set is open afterwards."""
+        self.expander.leave(source.of(node), _NOT_JUDGED)
+        variables, exported = dict(self.expander.variables), dict(self.exported)
+        for branch in branches:
+            for child in branch:
+                self.statement(child, source, depth + 1)
+            for now, before in ((self.expander.variables, variables), (self.exported, exported)):
+                now.clear()
+                now.update(before)
         names = (one.child_by_field_name("name") for one in within(node, ("variable_assignment",)))
         for name in names:
             if name is not None:
@@ -55,48 +68,53 @@ class Control(ABC):
             return
         truth = self.holds(left, source)
         if truth is None:
-            self.pass_over(node, source, "a condition that is known only where the script runs")
+            self.each(node, [[right]], source, depth)
         elif truth == (act == "&&"):
             self.statement(right, source, depth + 1)
 
     def choice(self, node: Node, source: Source, depth: int) -> None:
-        """Read the branch of an `if` that is taken, where that is known."""
+        """Read the branch of an `if` that is taken; from a condition that is not known on, each."""
         condition, *rest = node.named_children
-        branches: list[Node] = [one for one in rest if one.type not in ("elif_clause", "else_clause")]
         others = [one for one in rest if one.type in ("elif_clause", "else_clause")]
-        while True:
-            truth = self.holds(condition, source)
+        branches = [(condition, [one for one in rest if one not in others])]
+        branches += [
+            (None, one.named_children)
+            if one.type == "else_clause"
+            else (one.named_children[0], one.named_children[1:])
+            for one in others
+        ]
+        for at, (test, body) in enumerate(branches):
+            truth = test is None or self.holds(test, source)
             if truth is None:
-                self.pass_over(node, source, "a condition that is known only where the script runs")
+                self.each(node, [body for _, body in branches[at:]], source, depth)
+            elif truth:
+                for child in body:
+                    self.statement(child, source, depth + 1)
+            if truth is not False:
                 return
-            if truth or not others:
-                break
-            other = others.pop(0)
-            if other.type == "else_clause":
-                branches, truth = other.named_children, True
-                break
-            condition, *branches = other.named_children
-        for child in branches if truth else ():
-            self.statement(child, source, depth + 1)
 
     def case(self, node: Node, source: Source, depth: int) -> None:
-        """Read the branch of a `case` that is taken, where value and patterns say which."""
+        """Read the branch of a `case` that is taken; each that may be where value and patterns do not say."""
         value_node = node.child_by_field_name("value")
         value = self.expander.text(value_node, source, quoted=True) if value_node is not None else Text()
+        branches: list[list[Node]] = []
+        is_known = True
         for item in (one for one in node.named_children if one.type == "case_item"):
             patterns = item.children_by_field_name("value")
             words = [str(source.of(one)).strip("\"'") for one in patterns]
             is_any = "*" in words
-            if value.is_open or (not is_any and any(set("*?[$") & set(word) for word in words)):
+            is_open = value.is_open or (not is_any and any(set("*?[$") & set(word) for word in words))
+            is_taken = not is_open and (is_any or str(value) in words)
+            is_known &= not is_open
+            if is_open or is_taken:
+                branches.append([child for child in item.named_children if child not in patterns])
+            if is_taken:
                 break
-            if is_any or str(value) in words:
-                for child in item.named_children:
-                    if child not in patterns:
-                        self.statement(child, source, depth + 1)
-                return
-        else:
+        if not is_known:
+            self.each(node, branches, source, depth)
             return
-        self.pass_over(node, source, "a choice that is known only where the script runs")
+        for child in itertools.chain(*branches):
+            self.statement(child, source, depth + 1)
 
     def define(self, node: Node, source: Source) -> None:
         """Keep a function for when it is called."""

@@ -18,6 +18,7 @@ _HOSTFILES = ("--hostfile", "-H")
 _PROGRAM = re.compile(r"[^=]*\.py")
 _WRAPPERS = (
     *("apptainer", "docker", "podman", "singularity", "command", "env", "exec", "nohup", "setsid", "sudo"),
+    *("conda", "hatch", "mamba", "micromamba", "pipenv", "pixi", "poetry", "rye", "uv"),
     *("ionice", "nice", "numactl", "nsys", "stdbuf", "taskset", "time", "timeout"),
 )
 """Commands that run the command behind their own options."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
+from dsforge.base.errors import DsforgeError
 from dsforge.foreign.bash.control import Control, within
 from dsforge.foreign.bash.expand import Expander, Source
 from dsforge.foreign.bash.text import Lines, Text, joined, literal
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 _MAX_DEPTH = 40
+_DEEPEST = 100
+"""Levels of a syntax tree, each of which takes a few frames of the stack while words are filled in."""
 _NESTED_SHELLS = ("bash", "sh")
 _SETTING = ("let", "read", "mapfile", "readarray", "getopts", "shift", "set")
 """Commands of the shell that set variables in ways that are not followed here."""
@@ -43,7 +46,7 @@ _SLURM = {
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command line as words, and the variables that are set in front of it."""
+    """A command line as words, and the variables that are exported before it or set in front of it."""
 
     words: tuple[Text, ...]
     environment: dict[str, Text]
@@ -84,16 +87,27 @@ def _parser() -> Parser:
 class _Reader(Control):
     def __init__(self, lines: Lines) -> None:
         self.out = Script(lines)
-        super().__init__(Expander(lines))
+        super().__init__(Expander(lines), self.out.exported)
 
     def read(self, text: Text, depth: int) -> None:
         source = Source(text)
         root = _parser().parse(source.raw).root_node
+        self.bounded(root, source)
         if ends := sorted(_swallowed(root, source)):
             # The grammar takes a line of several assignments for the front of the command on the next line.
             source = Source(source.with_semicolons(ends))
             root = _parser().parse(source.raw).root_node
         self.statement(root, source, depth)
+
+    def bounded(self, root: Node, source: Source) -> None:
+        """Raise DsforgeError DSF693 where parts stand in one another that no person has written."""
+        level = [root]
+        for _ in range(_DEEPEST):
+            level = [child for one in level for child in one.children]
+            if not level:
+                return
+        place = self.out.lines.place(source.of(level[0]).at)
+        raise DsforgeError("DSF693", "the script is nested too deeply here", place, "write it out in steps")
 
     def statement(self, node: Node, source: Source, depth: int) -> None:
         if depth > _MAX_DEPTH:
@@ -249,7 +263,7 @@ class _Reader(Control):
                 left, value = one.child_by_field_name("name"), one.child_by_field_name("value")
                 if one.type == "variable_assignment" and left is not None and value is not None:
                     environment[str(source.of(left))] = self.expander.text(value, source)
-            self.out.commands.append(Command(tuple(words), environment))
+            self.out.commands.append(Command(tuple(words), {**self.out.exported, **environment}))
             self.nested(words, depth)
 
     def nested(self, words: list[Text], depth: int) -> None:

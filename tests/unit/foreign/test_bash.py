@@ -89,7 +89,11 @@ def test_what_is_not_read_is_named_with_its_place():
     assert [(str(script.lines.place(at)), why) for _, at, why in script.unread] == [
         ("run.sh:1:1", "a loop: what it does is read once, its variable is open"),
         ("run.sh:4:1", "another file is read here; its variables are not known"),
-        ("run.sh:5:1", "a condition that is known only where the script runs"),
+        (
+            "run.sh:5:1",
+            "a condition that is known only where the script runs: its commands are read, not whether they "
+            "run",
+        ),
         ("run.sh:9:13", "`Z` is not set in the script: its default is taken"),
     ]
     assert [str(word) for word in find_launch(script).arguments] == ["3"]
@@ -190,3 +194,58 @@ def test_what_cannot_be_read(text: str, code: str, place: str):
 def test_slurm_sets_variables_by_the_jobs_options():
     text = "#SBATCH --nodes=4\n#SBATCH -n 8\npython t.py $SLURM_NNODES $(( SLURM_NTASKS / 2 ))\n"
     assert words(text) == ["4", "4"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "X=" + "${A:-" * 3000 + "1" + "}" * 3000,
+        "X=$((" + "(" * 3000 + "1" + ")" * 3000 + "))",
+        "X=$((" + "1+" * 3000 + "1))",
+        "X=$((" + "-" + " -" * 3000 + "1))",
+        "if [[ " + "! " * 3000 + "-z $A ]]; then X=1; fi",
+        "if [[ " + "( " * 3000 + "-z $A" + " )" * 3000 + " ]]; then X=1; fi",
+        "X=" + '"$(echo ' * 3000 + "1" + ')"' * 3000,
+    ],
+    ids=["defaults", "parentheses", "sums", "minus", "not", "groups", "substitutions"],
+)
+def test_what_is_nested_without_end_is_refused_at_its_place(text: str):
+    with pytest.raises(DsforgeError) as caught:
+        find_launch(read_script(f"python t.py --x\n{text}\n", "run.sh"))
+    assert caught.value.code == "DSF693"
+    assert caught.value.place is not None
+    assert str(caught.value.place).startswith("run.sh:2:")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if [ -d /x ]; then\n N=2\n torchrun --nproc_per_node $N t.py --n $N\nelse\n N=3\nfi",
+        "if [ -d /x ]; then\n N=3\nelif [ -d /y ]; then\n N=2\n torchrun t.py --n $N\nelse\n N=4\nfi",
+        "N=2\n[ -d /x ] && torchrun t.py --n $N",
+        "N=2\n[ -d /x ] || torchrun t.py --n $N",
+        'case $1 in\n small) N=3 ;;\n big) N=2; torchrun t.py --n $N ;;\n *) echo "how?" ;;\nesac',
+        "N=2\nuv run torchrun --nproc_per_node 2 t.py --n $N",
+        "N=2\npoetry run python t.py --n $N",
+        "export N=2\nconda run -n env python t.py --n $N",
+    ],
+)
+def test_a_training_behind_a_condition_that_is_not_known_is_read(text: str):
+    assert words(text) == ["--n", "2"]
+
+
+def test_what_a_condition_may_set_is_open_behind_it_and_not_exported():
+    text = "export A=1\nif [ -d /x ]; then\n export A=2 B=3\n python a.py --a $A\nfi\npython b.py $A $B --x\n"
+    script = read_script(text, "run.sh")
+    inside, behind = script.commands
+    assert {name: str(value) for name, value in inside.environment.items()} == {"A": "2", "B": "3"}
+    assert {name: str(value) for name, value in behind.environment.items()} == {"A": "1"}
+    assert [word.is_open for word in behind.words] == [False, False, True, True, False]
+    assert [str(script.lines.place(at)) for _, at, _ in script.unread] == ["run.sh:2:1"]
+
+
+def test_a_choice_that_is_known_reads_one_branch_alone():
+    text = "M=b\ncase $M in\n a) python a.py --x ;;\n b|c) python b.py --y ;;\n *) python d.py --z ;;\nesac\n"
+    script = read_script(text, "run.sh")
+    assert [str(one.words[1]) for one in script.commands] == ["b.py"]
+    assert script.unread == []
