@@ -14,11 +14,15 @@ from dsforge.foreign.programs.check import check_script, replicas_of
 from dsforge.foreign.programs.differences import differences
 from dsforge.foreign.programs.script import MegatronScript, carry_script, read_megatron
 from dsforge.foreign.text import read_foreign
+from dsforge.ops.shell_syntax import refused_by_bash
 from dsforge.plan.types import Plan
 
 
 def check(text: str, file: str, replicas: int | None, keys: DeepSpeedKeys | None = None) -> list[Finding]:
     """Return the findings of a launch script; `keys` None: the catalogue's DeepSpeed reads its JSON."""
+    refused = refused_by_bash(text, file)
+    if refused is not None:
+        return [refused]
     read = _read(text, file, {})
     return check_script(read, replicas or replicas_of(read), keys or known_keys())
 
