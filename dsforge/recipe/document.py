@@ -94,16 +94,21 @@ def parse(text: str, file: str) -> Document:
     return Document(data, places)
 
 
-def parse_value(text: str, origin: str) -> Any:
-    """Return the plain value of a YAML scalar or flow collection, as in `key=value` arguments."""
-    return _read(text, origin)[0]
+def parse_value(text: str, origin: str, path: KeyPath = ()) -> Any:
+    """Return the plain value of a YAML scalar or flow collection, as in `key=value` arguments, for a key."""
+    return _read(text, origin, path)[0]
 
 
-def _read(text: str, file: str) -> tuple[Any, dict[KeyPath, Place]]:
+def is_argument(path: KeyPath) -> bool:
+    """Tell whether a value is an argument of a program, which takes a number as it is written."""
+    return path[-3:-1] == ("external", "arguments")
+
+
+def _read(text: str, file: str, path: KeyPath = ()) -> tuple[Any, dict[KeyPath, Place]]:
     try:
         look_over(text, file)
-        walker = _Walker(file)
-        return walker.plain(strict_yaml().load(io.StringIO(text)), (), 0), walker.places
+        walker = _Walker(file, text, path)
+        return walker.plain(strict_yaml().load(io.StringIO(text)), path, 0), walker.places
     except DsforgeError:
         raise
     except MarkedYAMLError as error:
@@ -143,15 +148,17 @@ def _marked(error: MarkedYAMLError, text: str, file: str) -> DsforgeError:
     return DsforgeError("DSF002", f"not valid YAML: {problem}", place, hint)
 
 
+_NUMBER = re.compile(r"[^\s,\]&*]+")
 _BARE_REFERENCE = re.compile(r"\{[^'\"]*\$\{")
 
 
 class _Walker:
     """Turns ruamel's tree into plain data, bounded in size and depth, and notes places."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, text: str, root: KeyPath) -> None:
         self.file = file
-        self.places: dict[KeyPath, Place] = {(): Place(file, 1, 1)}
+        self.lines = text.splitlines()
+        self.places: dict[KeyPath, Place] = {(): Place(file, 1, 1), root: Place(file, 1, 1)}
         self.nodes = 0
 
     def fail(self, message: str, path: KeyPath, hint: str) -> DsforgeError:
@@ -188,11 +195,25 @@ class _Walker:
             out[str(key)] = self.plain(node[key], (*path, str(key)), depth + 1)
         return out
 
+    def _written(self, node: Any, path: KeyPath) -> str:
+        """Return a number's own text, which YAML rewrites (1.10, 0012)."""
+        place = self.places[path]
+        assert place.line is not None and place.column is not None, "a value read has its place"
+        word = _NUMBER.match(self.lines[place.line - 1], place.column - 1)
+        try:
+            if word is not None and str(strict_yaml().load(word[0])) == str(node):
+                return word[0]
+        except YAMLError:
+            pass  # an alias, or a number with an anchor: its text stands elsewhere
+        raise self.fail(f"the number {node} may be written otherwise", path, "put quotes around the text")
+
     def _scalar(self, node: Any, path: KeyPath) -> Any:
         if node is None or isinstance(node, bool):
             return node
         if type(node).__name__ == "ScalarBoolean":
             return bool(node)
+        if isinstance(node, int | float) and is_argument(path):
+            return self._written(node, path)
         if isinstance(node, int) and node.bit_length() > _MAX_INTEGER_BITS:
             raise self.fail("a number has too many digits", path, "write a number of a sensible size")
         for kind in (int, float, str):

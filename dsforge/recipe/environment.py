@@ -33,7 +33,7 @@ def apply_environment(document: Document, environ: Mapping[str, str]) -> None:
             near = _nearest(path)
             hint = f"did you mean `{_variable(near)}`?" if near else "`dsforge schema` lists the legal keys"
             raise DsforgeError("DSF023", f"unknown key `{dotted}`", place, hint)
-        value = environ[name] if is_env_value(path) else parse_value(environ[name], str(place))
+        value = environ[name] if is_env_value(path) else parse_value(environ[name], str(place), path)
         put(document, path, value, place, Origin(Layer.ENVIRONMENT, name))
 
 

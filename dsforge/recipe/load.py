@@ -186,7 +186,7 @@ def apply_override(document: Document, argument: str) -> None:
         shown = f"{key}=..."
         place = Place(file=f"argument `{shown}`")
     else:
-        value = parse_value(raw, str(place))
+        value = parse_value(raw, str(place), path)
     if value is None and raw.strip() and is_key(path):  # `key=$UNSET` is no word for it
         take_out(document, path)
         return

@@ -166,7 +166,7 @@ Argument = Annotated[
     BeforeValidator(_argument),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]}),
 ]
-"""One argument of a program, any text; a number is taken as it is written in Python."""
+"""One argument of a program, any text; of a recipe a number is taken as it is written there."""
 
 EnvValue = Annotated[
     str,

@@ -9,7 +9,7 @@ from typing import Any
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.text import SECRET_NAME
-from dsforge.recipe.document import Document, KeyPath, parse_value
+from dsforge.recipe.document import Document, KeyPath, is_argument, parse_value
 
 """Names of variables whose values belong in no file."""
 
@@ -41,7 +41,7 @@ def interpolate(
             return [walk(inner, (*path, index)) for index, inner in enumerate(node)]
         if not isinstance(node, str) or "${" not in node:
             return node
-        value, told = _resolve(node, document.place(path), environ, as_text=is_env_value(path))
+        value, told = _resolve(node, document.place(path), environ, as_text=is_env_value(path) or is_argument(path))
         document.origins[path] = replace(document.origin(path), variables=told)
         return value
 

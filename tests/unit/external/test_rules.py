@@ -263,6 +263,51 @@ def test_a_script_that_asks_for_what_is_not_there(tmp_path):
     assert "an argument of its own" in inside.hint
 
 
+SCRIPT = RECIPE.replace("FLAVOUR", "script\n  entry: train.py").replace("pp: 2, zero: 1", "")
+
+
+@pytest.mark.parametrize(
+    ("word", "message", "hint"),
+    [
+        ("{checkpoint}", "names nothing", "did you mean `{checkpoints}`?"),
+        ("--micro={micro}", "names nothing", "did you mean `{batch.micro}`?"),
+        ("{model}", "names nothing", "did you mean `{model."),
+        ("{TRAIN.STEPS}", "names nothing", "did you mean `{train.steps}`?"),
+        ("{epoch}-x", "names nothing", "write `{{epoch}}` for the text `{epoch}`"),
+        ("{train.steps:>5}", "no form of the place", "write `{train.steps}`"),
+        ("{{train.steps}}", "no form of the place", "write `{train.steps}`"),
+        ("{{checkpoints}}", "no form of the place", "write `{checkpoints}`"),
+        ("{data.tokenizer}", "has no value in this recipe", "set `data.tokenizer`"),
+        ("{data.train}", "has no value in this recipe", "set `data.train`"),
+        ("{train.tokens}", "has no value in this recipe", "set `train.tokens`"),
+    ],
+)
+def test_a_place_that_is_none_is_refused_where_it_stands(tmp_path, word: str, message: str, hint: str):
+    text = SCRIPT.replace("WORDS", f"--x, '{word}'").replace(", precision: fp32", "")
+    (fault,) = [one for one in examine(load_recipe(write(tmp_path, text))) if one.code == "DSF143"]
+    assert message in fault.message
+    assert hint in str(fault.hint)
+    assert (fault.key, fault.place.line, fault.place.column) == ("external.arguments.1", 12, 20)
+
+
+def test_what_a_script_is_handed_is_text_and_lists_and_numbers_as_written(tmp_path):
+    words = "'{optimizer.betas}', '{{epoch}}', '{a: 1}', '$${HOME}', 1.10, 0012, 1e-4, -3"
+    text = SCRIPT.replace("WORDS", words).replace("micro: 1, ", "")
+    text = text.replace("train: {steps: 30, precision: fp32}\n", "")
+    made = make_plan(load_recipe(write(tmp_path, text)))
+    assert [word.text for word in made.external.arguments] == [
+        *("0.9,0.95", "{epoch}", "{a: 1}", "${HOME}", "1.10", "0012", "1e-4", "-3")
+    ]
+    path = write(tmp_path, text)
+    given = make_plan(load_recipe(path, ("external.arguments=[--id, 007]",)))
+    assert [word.text for word in given.external.arguments] == ["--id", "007"]
+    with pytest.raises(DsforgeError) as caught:
+        load_recipe(write(tmp_path, text.replace(words, "&tag 1.10, *tag")))
+    assert caught.value.place is not None
+    assert (caught.value.place.line, caught.value.place.column) == (11, 15)
+    assert "quotes" in str(caught.value.hint)
+
+
 def test_a_program_without_trainer_and_a_trainer_without_program():
     (lone,) = [one for one in examine(loaded({"trainer": "external"})) if one.code == "DSF142"]
     assert lone.key == "trainer"
