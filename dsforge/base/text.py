@@ -9,7 +9,11 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\
 
 SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASS(WORD|WD)?|PAT|(API)?KEY|CREDENTIALS?)(_|$)", re.IGNORECASE)
 """A name that a value stands under which nobody else should read."""
-_NAMED_VALUE = re.compile(r"""([A-Za-z_][A-Za-z0-9_]*)["']?\s*[:=]\s*(?=\S)""")
+_SECRET_OPTION = re.compile(r"(key|token|passw(or)?d|secret|credentials?)$", re.IGNORECASE)
+_NAMED_VALUE = re.compile(
+    r"""(?:^|(?<=[\s"'\[]))--?([A-Za-z][\w.-]*)["']?(?:\s*[=,]\s*|\s+)(?=[^\s\\])"""  # an option and its value
+    r"""|([A-Za-z_][A-Za-z0-9_]*)["']?\s*[:=]\s*(?=\S)"""
+)
 
 
 def without_escapes(text: str) -> str:
@@ -46,6 +50,6 @@ def first_line(text: str) -> str:
 def without_secrets(line: str) -> str:
     """Return a line of a file up to what stands behind the name of a secret."""
     for match in _NAMED_VALUE.finditer(line):
-        if SECRET_NAME.search(match[1]):
+        if _SECRET_OPTION.search(match[1]) if match[1] else SECRET_NAME.search(match[2]):
             return line[: match.end()] + "..."
     return line

@@ -127,9 +127,7 @@ def _kind(file: Path) -> FileKind:
     from dsforge.foreign.text import kind_of
 
     if file.is_dir():
-        from dsforge.launch.checkout import detect
-
-        return FileKind.RECIPE if detect(file) is None else FileKind.CHECKOUT
+        return FileKind.CHECKOUT
     return FileKind(kind_of(file).value)
 
 

@@ -31,7 +31,9 @@ def check_program(program: Program, root: Path) -> None:
             hint = f"it looks like one of {other.name}: set external.flavour"
         raise DsforgeError(
             "DSF215",
-            f"{folder} is no checkout of {program.flavour}: it has no {missing[0]}",
+            f"{folder} is no checkout of {program.flavour}: it has no {missing[0]}"
+            if flavour.marks
+            else f"{folder} has no file {missing[0]}",
             Place(file=str(folder)),
             hint,
             exit_code=ExitCode.ENVIRONMENT,

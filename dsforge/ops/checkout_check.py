@@ -19,17 +19,17 @@ _LOOKED = "what runs are started with was looked for in its own text"
 
 
 def check_recipe_checkout(loaded: LoadedRecipe) -> list[Finding]:
-    """Return what speaks against the checkout that a legal recipe names; nothing where it is not here."""
+    """Return what speaks against the checkout that a legal recipe names; a warning where it is not here."""
     section = loaded.recipe.external
     if section is None or loaded.recipe.trainer != "external":
         return []
     root = recipe_root(loaded)
     folder = root / section.path
+    place = loaded.place(_KEY)
     if not folder.is_dir():
-        return []
+        return [replace(_no_folder(folder), key=_KEY, place=place)]
     program = make_plan(loaded).external
     assert program is not None, "the trainer is external"
-    place = loaded.place(_KEY)
     try:
         check_program(program, root)
     except DsforgeError as fault:
@@ -39,6 +39,21 @@ def check_recipe_checkout(loaded: LoadedRecipe) -> list[Finding]:
     if unknown is not None:
         found.append(Finding("DSF216", Severity.WARNING, unknown, _KEY, place, _LOOKED))
     return found
+
+
+def _no_folder(folder: Path) -> Finding:
+    """Return an error for what is no folder; a warning for what is not here, and may be on the hosts."""
+    try:
+        folder.stat()
+    except (FileNotFoundError, PermissionError) as error:
+        message = f"{folder} cannot be looked at here: {error.strerror}"
+        hint = "`dsforge launch` needs it on every host"
+        return Finding("DSF215", Severity.WARNING, message, hint=hint)
+    except (OSError, ValueError) as error:
+        message = f"{folder} is no folder: {getattr(error, 'strerror', None) or error}"
+    else:
+        message = f"{folder} is no folder"
+    return Finding("DSF215", Severity.ERROR, message, hint="name the folder of the checkout")
 
 
 def check_checkout(folder: Path) -> tuple[str, list[Finding]]:

@@ -85,6 +85,9 @@ def shrink(
     use("parallel.tp", layout.tp, tp, limit)
     use("parallel.pp", layout.pp, pp, limit)
     use("parallel.dp", layout.dp, dp, "two replicas show everything that more would" if dp == 2 else limit)
+    asked = recipe.parallel.sequence_parallel
+    whole = "ranks of a CPU, or without TP, hold whole sequences"
+    is_split = use("parallel.sequence_parallel", asked, asked and gpu != "cpu" and tp > 1, whole)
     tiny = "a tiny shape trains through the same code"
     small = plan.parameters.total <= _SMALL_MODEL and _splits(plan, tp)
     shape = _own_shape(plan) if small else _tiny_shape(plan, tp, pp)
@@ -136,6 +139,7 @@ def shrink(
             "tp": tp,
             "pp": pp,
             "dp": dp,
+            "sequence_parallel": is_split,
             "zero": layout.zero,
             "partition": layout.partition if shape["layers"] % pp == 0 else "parameters",
         },

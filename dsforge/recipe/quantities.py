@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -135,6 +136,27 @@ PathText = Annotated[
     BeforeValidator(_no_home),
 ]
 """A path as written, relative to the recipe's folder."""
+
+
+def _inside(value: Any) -> Any:
+    if isinstance(value, str) and (
+        os.path.isabs(value) or os.path.normpath(value).split("/")[0] in ("..", ".")
+    ):
+        raise ValueError("is no file in the folder of external.path; write its path from there")
+    return value
+
+
+def _no_option(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("-"):
+        raise ValueError(f"begins like an option of a program; write `./{value}`")
+    return value
+
+
+FolderText = Annotated[PathText, BeforeValidator(_no_option)]
+"""A path that programs are handed."""
+
+EntryText = Annotated[Name, BeforeValidator(_inside), BeforeValidator(_no_option)]
+"""A file's path from a folder that it does not leave."""
 
 Flag = Annotated[bool, Field(strict=True)]
 """true or false, and nothing that looks like them."""

@@ -12,10 +12,12 @@ from dsforge.recipe.quantities import (
     Argument,
     Count,
     Degree,
+    EntryText,
     EnvName,
     EnvValue,
     Epsilon,
     Flag,
+    FolderText,
     Name,
     NonNegative,
     NotBoolean,
@@ -327,8 +329,8 @@ class ExternalSection(Section):
     flavour: Literal["megatron-deepspeed", "megatron-lm", "gpt-neox", "script"] = Field(
         description="Which program; script: any that reads RANK and WORLD_SIZE."
     )
-    path: PathText = Field(description="Folder of the checkout, or of the script, on every host.")
-    entry: Name | None = Field(
+    path: FolderText = Field(description="Folder of the checkout, or of the script, on every host.")
+    entry: EntryText | None = Field(
         default=None, description="File in that folder that each rank runs; default: the flavour's."
     )
     arguments: tuple[Argument, ...] = Field(

@@ -41,7 +41,9 @@ def interpolate(
             return [walk(inner, (*path, index)) for index, inner in enumerate(node)]
         if not isinstance(node, str) or "${" not in node:
             return node
-        value, told = _resolve(node, document.place(path), environ, as_text=is_env_value(path) or is_argument(path))
+        value, told = _resolve(
+            node, document.place(path), environ, as_text=is_env_value(path) or is_argument(path)
+        )
         document.origins[path] = replace(document.origin(path), variables=told)
         return value
 

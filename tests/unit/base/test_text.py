@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsforge.base.text import first_line, without_escapes
+from dsforge.base.text import first_line, without_escapes, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,22 @@ def test_terminal_sequences_are_taken_out(text, plain):
 
 def test_the_first_line_of_nothing_is_nothing():
     assert (first_line(""), first_line("a\nb"), first_line("a")) == ("", "a", "a")
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("python t.py --wandb-key abc --x 1", "python t.py --wandb-key ..."),
+        ("python t.py --api-key=abc", "python t.py --api-key=..."),
+        ("--lr 1 --wandb.api-key 'abc'", "--lr 1 --wandb.api-key ..."),
+        ("--hftoken abc", "--hftoken ..."),
+        ("arguments: [--password, abc, --x]", "arguments: [--password, ..."),
+        ('["--db-secret", "abc"]', '["--db-secret", ...'),
+        ("export HF_TOKEN=abc", "export HF_TOKEN=..."),
+        ('"api_key": "abc"', '"api_key": ...'),
+        ("--key-value-channels 4 --token-dropping 1", "--key-value-channels 4 --token-dropping 1"),
+        ("--wandb-key \\", "--wandb-key \\"),
+    ],
+)
+def test_what_stands_behind_the_name_of_a_secret_is_not_shown(line, shown):
+    assert without_secrets(line) == shown

@@ -308,6 +308,25 @@ def test_what_a_script_is_handed_is_text_and_lists_and_numbers_as_written(tmp_pa
     assert "quotes" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("entry", "/etc/passwd", "is no file in the folder of external.path"),
+        ("entry", "../x.py", "is no file in the folder of external.path"),
+        ("entry", "a/../../x.py", "is no file in the folder of external.path"),
+        ("entry", "a/..", "is no file in the folder of external.path"),
+        ("entry", "--version", "write `./--version`"),
+        ("path", "-c", "write `./-c`"),
+    ],
+)
+def test_a_program_outside_of_its_folder_is_refused(tmp_path, key: str, value: str, says: str):
+    with pytest.raises(DsforgeError) as caught:
+        load_recipe(write(tmp_path, SCRIPT.replace("WORDS", "--x")), (f"external.{key}={value}",))
+    assert says in caught.value.message
+    loaded = load_recipe(write(tmp_path, SCRIPT.replace("WORDS", "--x")), ("external.entry=./a/b.py",))
+    assert loaded.recipe.external.entry == "./a/b.py"
+
+
 def test_a_program_without_trainer_and_a_trainer_without_program():
     (lone,) = [one for one in examine(loaded({"trainer": "external"})) if one.code == "DSF142"]
     assert lone.key == "trainer"

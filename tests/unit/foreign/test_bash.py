@@ -30,6 +30,7 @@ if [[ $A -eq 2 ]] && [ "$B" != z ]; then TEXT+=" --yes"; else TEXT+=" --no"; fi
 COUNT=${#LIST[@]}
 python show.py "${LIST[@]}" $TEXT "$TEXT" "" $EMPTY ${LIST[1]} pre${A}post $'a\tb' "${B}"'"$x"' \$A $COUNT
 """
+UNKNOWN = "a condition that is known only where the script runs: its commands are read, not whether they run"
 
 
 def words(text: str) -> list[str]:
@@ -89,11 +90,7 @@ def test_what_is_not_read_is_named_with_its_place():
     assert [(str(script.lines.place(at)), why) for _, at, why in script.unread] == [
         ("run.sh:1:1", "a loop: what it does is read once, its variable is open"),
         ("run.sh:4:1", "another file is read here; its variables are not known"),
-        (
-            "run.sh:5:1",
-            "a condition that is known only where the script runs: its commands are read, not whether they "
-            "run",
-        ),
+        ("run.sh:5:1", UNKNOWN),
         ("run.sh:9:13", "`Z` is not set in the script: its default is taken"),
     ]
     assert [str(word) for word in find_launch(script).arguments] == ["3"]

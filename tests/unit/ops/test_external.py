@@ -30,6 +30,23 @@ def test_a_shrunken_recipe_still_names_its_program_and_breaks_no_rule(flavour):
     assert (plan.external.flavour, plan.accelerator, plan.layout.dp) == (flavour, "cpu", 1)
 
 
+def test_sequence_parallelism_is_shrunk_away_on_a_cpu_and_told():
+    recipe = external(
+        "megatron-lm",
+        {"cluster": {"gpus_per_node": 8, "gpu": "h100-sxm-80gb"}},
+        {"parallel": {"tp": 2, "sequence_parallel": True}},
+        {"batch": {"global": 64}},
+    )
+    small = shrink(recipe.recipe, make_plan(recipe), max_ranks=4)
+    (change,) = [one for one in small.changes if one.key == "parallel.sequence_parallel"]
+    assert (change.recipe, change.used) == (True, False)
+    assert examine(shrunk_recipe(recipe, small)) == []
+    kept = shrink(recipe.recipe, make_plan(recipe), max_ranks=4, gpu="h100-sxm-80gb")
+    assert kept.data["parallel"]["sequence_parallel"] is True
+    alone = shrink(recipe.recipe, make_plan(recipe), max_ranks=1, gpu="h100-sxm-80gb")
+    assert (alone.data["parallel"]["tp"], alone.data["parallel"]["sequence_parallel"]) == (1, False)
+
+
 def test_a_script_is_not_shrunk_and_no_program_is_compared():
     asked = ("tp", "pp", "dp", "zero")
     words = [*(f"{{parallel.{key}}}" for key in asked), "{batch.micro}", "{train.steps}", "{train.precision}"]
