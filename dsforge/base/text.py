@@ -11,7 +11,8 @@ SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASS(WORD|WD)?|PAT|(API)?KEY|CREDE
 """A name that a value stands under which nobody else should read."""
 _SECRET_OPTION = re.compile(r"(key|token|passw(or)?d|secret|credentials?)$", re.IGNORECASE)
 _NAMED_VALUE = re.compile(
-    r"""(?:^|(?<=[\s"'\[]))--?([A-Za-z][\w.-]*)["']?(?:\s*[=,]\s*|\s+)(?=[^\s\\])"""  # an option and its value
+    # An option and its value, then any name and its value.
+    r"""(?:^|(?<=[\s"'\[]))--?([A-Za-z][\w.-]*)["']?(?:\s*[=,]\s*|\s+)(?=[^\s\\])"""
     r"""|([A-Za-z_][A-Za-z0-9_]*)["']?\s*[:=]\s*(?=\S)"""
 )
 

@@ -11,7 +11,8 @@ from dsforge.foreign.json_text import Placeholder
 from dsforge.recipe.document import Document, KeyPath
 
 MISSING = object()
-_MOST = 50
+MOST_SHOWN = 50
+"""Findings of a file that are shown; the others are counted."""
 
 
 class Examined:
@@ -61,7 +62,7 @@ class Examined:
 
 def first_of(findings: Sequence[Finding]) -> list[Finding]:
     """Return as many findings as anybody reads, and one that counts the rest."""
-    shown_now, rest = list(findings[:_MOST]), findings[_MOST:]
+    shown_now, rest = list(findings[:MOST_SHOWN]), findings[MOST_SHOWN:]
     if rest:
         weight = min((one.severity for one in rest), key=list(Severity).index)
         message = f"{len(rest)} further findings are not shown"

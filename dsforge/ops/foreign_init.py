@@ -88,6 +88,8 @@ FORMATS: Mapping[Kind, Format] = {
 _NO_HINDRANCE = frozenset({"DSF608", "DSF610", "DSF622", "DSF695"})
 """Errors of a file that an import survives: keys and options that nothing reads, a number that only the
 program's own reader takes for text, a batch given beside it."""
+_UNREAD = ("DSF610", "DSF695")
+"""Keys and options that nothing reads."""
 
 
 def import_recipe(path: Path, kind: Kind, wanted: Wanted) -> Imported:
@@ -102,17 +104,21 @@ def import_recipe(path: Path, kind: Kind, wanted: Wanted) -> Imported:
     # The batch may follow from the number of replicas, which the file itself may name.
     document = _tree(form.carry(text, file, None, given), options, wanted.changes)
     replicas = _replicas(document)
-    _refuse_broken(form.check(text, file, None if {"batch.global", "batch.micro"} & set(given) else replicas))
+    told = form.check(text, file, None if {"batch.global", "batch.micro"} & set(given) else replicas)
+    _refuse_broken(told)
     found = form.carry(text, file, replicas, given)
-    _ask(found, _tree(found, options, wanted.changes), path)
     compare = form.compare
-    return _plannable(
-        found,
-        options,
-        wanted,
-        path,
-        lambda plan: compare(text, file, replicas, given, plan) if compare is not None else (),
-    )
+    try:
+        _ask(found, _tree(found, options, wanted.changes), path)
+        return _plannable(
+            found,
+            options,
+            wanted,
+            path,
+            lambda plan: compare(text, file, replicas, given, plan) if compare is not None else (),
+        )
+    except DsforgeError as fault:
+        raise _after_unread(fault, told) from None
 
 
 def _form(kind: Kind, more: tuple[Path, ...]) -> Format:
@@ -127,6 +133,16 @@ def _refuse_broken(findings: Sequence[Finding]) -> None:
     errors = [one for one in findings if one.severity is Severity.ERROR and one.code not in _NO_HINDRANCE]
     if errors:
         raise refusal(first_of(errors))
+
+
+def _after_unread(fault: DsforgeError, told: Sequence[Finding]) -> DsforgeError:
+    """Return a refusal behind what is misspelt in the file, from which it may follow."""
+    unread = [one for one in told if one.code in _UNREAD and (one.hint or "").startswith("did you mean")]
+    if not unread:
+        return fault
+    own = Finding(fault.code, Severity.ERROR, fault.message, None, fault.place, fault.hint)
+    first, *rest = first_of([*unread, own, *fault.findings])
+    return DsforgeError(first.code, first.message, first.place, first.hint, fault.exit_code, tuple(rest))
 
 
 def _options(wanted: Wanted) -> dict[str, Any]:
@@ -258,7 +274,7 @@ def _refused(errors: Sequence[Finding], found: Import) -> DsforgeError:
     for one in errors:
         source = next((row for row in found.carried if row.key == one.key), None)
         hint = f"add {one.fix} if that is what the run should do" if one.fix else one.hint
-        message = f"{one.message} (from `{source.source}`)" if source else one.message
+        message = f"{one.message} (from `{source.source}`)" if source and source.place else one.message
         place = source.place if source else one.place
         moved.append(Finding(one.code, one.severity, message, one.key, place, hint, one.fix))
     return refusal(moved)

@@ -198,8 +198,8 @@ class _Walker:
     def _written(self, node: Any, path: KeyPath) -> str:
         """Return a number's own text, which YAML rewrites (1.10, 0012)."""
         place = self.places[path]
-        assert place.line is not None and place.column is not None, "a value read has its place"
-        word = _NUMBER.match(self.lines[place.line - 1], place.column - 1)
+        assert place.line is not None, "a value read has its place"
+        word = _NUMBER.match(self.lines[place.line - 1], (place.column or 1) - 1)
         try:
             if word is not None and str(strict_yaml().load(word[0])) == str(node):
                 return word[0]

@@ -139,9 +139,7 @@ PathText = Annotated[
 
 
 def _inside(value: Any) -> Any:
-    if isinstance(value, str) and (
-        os.path.isabs(value) or os.path.normpath(value).split("/")[0] in ("..", ".")
-    ):
+    if isinstance(value, str) and os.path.normpath(value).split("/")[0] in ("", ".", ".."):
         raise ValueError("is no file in the folder of external.path; write its path from there")
     return value
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dsforge.catalog.engines.deepspeed import Coming, DeepSpeedKeys, Key, Section
 from dsforge.catalog.engines.deepspeed_releases import releases
-from dsforge.foreign.findings import Examined, is_number, nearest, shown
+from dsforge.foreign.findings import MOST_SHOWN, Examined, is_number, nearest, shown
 from dsforge.foreign.json_text import Placeholder
 
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -23,6 +23,7 @@ class KeyCheck:
     def __init__(self, seen: Examined, keys: DeepSpeedKeys, *, trainer_fills_auto: bool) -> None:
         self.seen, self.keys, self.trainer_fills_auto = seen, keys, trainer_fills_auto
         self.library = f"DeepSpeed {keys.version}"
+        self.unknowns = 0
 
     def run(self) -> None:
         """Add a finding for each key at fault."""
@@ -74,14 +75,14 @@ class KeyCheck:
         """Say what becomes of a key that the library does not have."""
         at, _, name = dotted.rpartition(".")
         known = section.keys
-        near = nearest(name, known)
-        homes = [where for where, key in walk(self.keys.top) if key == name]
-        if len(homes) == 1:
-            hint = f"move it to `{_under(homes[0], name)}`"
-        elif near:
-            hint = f"did you mean `{_under(at, near)}`?"
-        else:
-            hint = f"remove `{dotted}`"
+        self.unknowns += 1
+        hint = f"remove `{dotted}`"
+        if self.unknowns <= MOST_SHOWN:
+            near, home = nearest(name, known), self.home(name, at)
+            if home is not None:
+                hint = f"move it to `{home}`"
+            elif near:
+                hint = f"did you mean `{_under(at, near)}`?"
         if section.checked:
             self.seen.error(
                 "DSF611", f"unknown key `{dotted}`: {self.library} rejects the file", dotted, hint
@@ -89,6 +90,14 @@ class KeyCheck:
         else:
             fate = f"{self.library} never reads it and says nothing"
             self.seen.error("DSF610", f"unknown key `{dotted}`: {fate}", dotted, hint)
+
+    def home(self, name: str, at: str) -> str | None:
+        """Return the one place of a key, above or below a section, where the file does not have it yet."""
+        homes = [where for where, key in walk(self.keys.top) if key == name]
+        if len(homes) != 1 or not (_is_below(homes[0], at) or _is_below(at, homes[0])):
+            return None
+        home = _under(homes[0], name)
+        return None if self.seen.has(home) else home
 
     def value(self, dotted: str, value: Any, key: Key, *, checked: bool) -> None:
         """Check one value against its key's kind."""
@@ -149,6 +158,11 @@ class KeyCheck:
             self.reject(dotted, f"is the text {shown(value)}", _legal(key, plain))
         else:
             self.seen.warn("DSF614", f"{what}: it is taken as {shown(plain)}", dotted, hint, **fix)
+
+
+def _is_below(section: str, other: str) -> bool:
+    """Tell whether a dotted section is another one or lies in it; the top is the empty one."""
+    return not other or f"{section}.".startswith(f"{other}.")
 
 
 def _under(section: str, name: str) -> str:

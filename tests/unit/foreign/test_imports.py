@@ -202,3 +202,24 @@ def test_a_secret_is_not_copied(tmp_path: Path):
 def test_a_kind_is_told_by_name_and_content(tmp_path: Path, name: str, text: str, kind: Kind):
     (tmp_path / name).write_text(text, "utf-8")
     assert kind_of(tmp_path / name) is kind
+
+
+def test_a_misspelt_section_is_told_before_what_follows_from_it(tmp_path: Path):
+    text = '{\n"train_batch_size": 64,\n"zero_optimisation": {"stage": 2},\n"bf16": {"enabled": true},\n'
+    text += '"optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}\n}\n'
+    path = tmp_path / "ds.json"
+    path.write_text(text)
+    wanted = Wanted(model="gpt2", gpus=8, gpu="a100-sxm-80gb", seq_len=64)
+    with pytest.raises(DsforgeError) as caught:
+        import_recipe(path, Kind.DEEPSPEED, wanted)
+    fault = caught.value
+    assert (fault.code, str(fault.place)) == ("DSF610", f"{path}:3:1")
+    assert fault.hint == "did you mean `zero_optimization`?"
+    assert [one.code for one in fault.findings] == ["DSF122"]
+    assert "zero_optimization" not in fault.findings[0].message
+    assert fault.exit_code == 1
+    path.write_text(text.replace("train_batch_size", "train_batch_sise"))
+    with pytest.raises(DsforgeError) as caught:
+        import_recipe(path, Kind.DEEPSPEED, wanted)
+    assert [one.code for one in caught.value.findings] == ["DSF610", "DSF690"]
+    assert caught.value.exit_code == 2
