@@ -185,4 +185,6 @@ def _blend(sets: Sequence[DataSet]) -> str:
 def _data(made: Plan) -> str:
     if made.data.train:
         return _blend(made.data.train)
+    if made.data.builtin_vocab is None:
+        return "what the program itself reads (no data in the recipe)"
     return f"the built-in corpus (no data in the recipe), {made.data.builtin_vocab} tokens of vocabulary used"

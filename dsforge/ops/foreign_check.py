@@ -68,9 +68,8 @@ def check_foreign(
         return Checked(f"launcher of deepspeed {known_keys().version}", tuple(first_of(check(text, file))))
     if kind is Kind.MEGATRON:
         returns = carriage_returns(path)
-        found = [*([returns] if returns else []), *scripts.check(text, file, replicas, _catalogued(version))]
-        is_read = not any(one.code == "DSF687" for one in found)
-        return Checked(scripts.engine_of(text, file) if is_read else "bash", tuple(first_of(found)))
+        engine, found = scripts.judge(text, file, replicas, _catalogued(version))
+        return Checked(engine, tuple(first_of([*([returns] if returns else []), *found])))
     if kind is Kind.NEOX:
         revision = flavour_of("gpt-neox").revisions[0]
         return Checked(f"gpt-neox {revision}", tuple(first_of(NeoxFiles().check(text, file, replicas))))

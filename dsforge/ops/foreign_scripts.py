@@ -20,17 +20,20 @@ from dsforge.plan.types import Plan
 
 def check(text: str, file: str, replicas: int | None, keys: DeepSpeedKeys | None = None) -> list[Finding]:
     """Return the findings of a launch script; `keys` None: the catalogue's DeepSpeed reads its JSON."""
+    return judge(text, file, replicas, keys)[1]
+
+
+def judge(
+    text: str, file: str, replicas: int | None, keys: DeepSpeedKeys | None
+) -> tuple[str, list[Finding]]:
+    """Return the program that a script starts at the revision that is spoken of, and the findings."""
     refused = refused_by_bash(text, file)
     if refused is not None:
-        return [refused]
+        return "bash", [refused]
     read = _read(text, file, {})
-    return check_script(read, replicas or replicas_of(read), keys or known_keys())
-
-
-def engine_of(text: str, file: str) -> str:
-    """Return the program that a script starts, and the revision that is spoken of."""
-    flavour = flavour_of(_read(text, file, {}).arguments.flavour)
-    return f"{flavour.name} {flavour.revisions[0]}"
+    flavour = flavour_of(read.arguments.flavour)
+    found = check_script(read, replicas or replicas_of(read), keys or known_keys())
+    return f"{flavour.name} {flavour.revisions[0]}", found
 
 
 def carry(text: str, file: str, replicas: int | None, given: Mapping[str, Any]) -> Import:

@@ -77,7 +77,7 @@ def _bound(kind: str, context: Mapping[str, Any]) -> str | None:
 
 
 def _own_words(message: str) -> str:
-    reason = message.removeprefix("Input ").rstrip(".")
+    reason = message.removeprefix("Input ").rstrip(".").replace("a valid tuple", "a list")
     return f"it {reason}" if reason.startswith("should") else reason
 
 

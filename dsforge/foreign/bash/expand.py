@@ -304,7 +304,7 @@ def _unescaped(text: Text, escaped: str | None, quoted: bool) -> Text:
                 out.append(after._replace(quoted=True))
                 at += 2
                 continue
-        out.append(one._replace(quoted=quoted or one.open))
+        out.append(one.inside(quoted or one.open))
         at += 1
     return Text(tuple(out))
 

@@ -22,6 +22,10 @@ class Char(NamedTuple):
     quoted: bool = False
     open: bool = False
 
+    def inside(self, quoted: bool) -> Char:
+        """Return the character as it stands inside or outside of quotes."""
+        return self if self.quoted == quoted else self._replace(quoted=quoted)
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -47,7 +51,7 @@ class Text:
 
     def quoted(self, quoted: bool) -> Text:
         """Return the text as it stands inside or outside of quotes."""
-        return Text(tuple(one._replace(quoted=quoted or one.open) for one in self.chars))
+        return Text(tuple(one.inside(quoted or one.open) for one in self.chars))
 
     def words(self) -> Iterator[Text]:
         """Yield the words that unquoted blanks separate."""

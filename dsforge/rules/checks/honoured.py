@@ -11,6 +11,8 @@ from dsforge.rules.registry import Found, Rule
 
 
 def _check(facts: Facts) -> Iterator[Found]:
+    if facts.recipe.trainer == "external" and facts.recipe.external is None:
+        return  # no program is named (DSF142) whose keys these would be
     for key, honoured in facts.capabilities.honours.items():
         value: Any = facts.recipe
         for part in key.split("."):

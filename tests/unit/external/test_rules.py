@@ -327,6 +327,15 @@ def test_a_program_outside_of_its_folder_is_refused(tmp_path, key: str, value: s
     assert loaded.recipe.external.entry == "./a/b.py"
 
 
+def test_words_of_a_recipe_whose_program_is_not_named_or_whose_arguments_are_no_list(tmp_path):
+    text = SCRIPT.replace("WORDS", "--x")
+    lone = text.partition("external:\n")[0] + "external: null\n"
+    assert [one.code for one in examine(load_recipe(write(tmp_path, lone)))] == ["DSF142"]
+    with pytest.raises(DsforgeError) as caught:
+        load_recipe(write(tmp_path, text.replace("[--x]", "--x")))
+    assert caught.value.hint == "it should be a list"
+
+
 def test_a_program_without_trainer_and_a_trainer_without_program():
     (lone,) = [one for one in examine(loaded({"trainer": "external"})) if one.code == "DSF142"]
     assert lone.key == "trainer"

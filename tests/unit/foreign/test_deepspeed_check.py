@@ -160,3 +160,24 @@ def test_a_file_of_the_trainer_s_is_its_own_alone():
     errors = [one.key for one in findings(text) if one.severity is Severity.ERROR]
     batch = ["train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"]
     assert errors == [*batch, "gradient_clipping", "fp16.enabled", "bf16.enabled"]
+
+
+def test_a_key_is_moved_only_where_the_file_does_not_have_it_and_within_its_sections():
+    text = '{"train_batch_size": 8, "wandb": {"api_key": "a"}, "comet": {"api_key": "b"}, "stage": 2}'
+    hints = {one.key: one.hint for one in check_deepspeed(text, "ds.json", known_keys(), replicas=8)}
+    assert hints["wandb.api_key"] == "remove `wandb.api_key`"
+    wrong = '{"train_batch_size": 8, "lr": 0.1, "fp16": {"gradient_clipping": 1.0}}'
+    moved = {one.key: one.hint for one in check_deepspeed(wrong, "ds.json", known_keys(), replicas=8)}
+    assert moved["fp16.gradient_clipping"] == "move it to `gradient_clipping`"
+    twice = wrong.replace('"lr": 0.1', '"gradient_clipping": 1.0')
+    kept = {one.key: one.hint for one in check_deepspeed(twice, "ds.json", known_keys(), replicas=8)}
+    assert kept["fp16.gradient_clipping"] == "remove `fp16.gradient_clipping`"
+
+
+def test_hints_are_looked_for_where_they_show():
+    text = json.dumps({"train_batch_size": 8} | {f"gradient_clippin{at:04}": 1 for at in range(2000)})
+    hints = [
+        one.hint for one in check_deepspeed(text, "ds.json", known_keys(), replicas=8) if one.code == "DSF610"
+    ]
+    assert len(hints) == 2000
+    assert [at for at, hint in enumerate(hints) if "did you mean" in str(hint)] == [*range(50)]
