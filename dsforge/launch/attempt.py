@@ -15,7 +15,7 @@ from dsforge.base.files import append_line
 from dsforge.base.processes import ProcessId, signal_name
 from dsforge.base.text import first_line, without_escapes
 from dsforge.launch.asking import Asking
-from dsforge.launch.cause import STOPPED, Cause, Evidence, find_cause
+from dsforge.launch.cause import STOPPED, Cause, Evidence, LostHost, find_cause
 from dsforge.launch.command import beginning
 from dsforge.launch.far import Far
 from dsforge.launch.follow import SUPERVISOR, Follower, Item
@@ -24,9 +24,10 @@ from dsforge.launch.launchers import launcher_of
 from dsforge.launch.runner import Runner, start
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.stop import Stopper
+from dsforge.launch.telling import progress_of
 from dsforge.launch.types import Command, LaunchRequest, OnEvent, ProgressEvent
 from dsforge.records.run_dir import RunDir
-from dsforge.records.streams import EvalLine, Event, ExitRecord, MetricsLine, WorldReport
+from dsforge.records.streams import Event, WorldReport
 from dsforge.records.way_on import find_way_on
 
 _REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -57,6 +58,7 @@ class Attempt:
         self._directory = run_dir.attempt(number)
         self._launcher = launcher_of(request.plan)
         self.follower = Follower(request.plan, self._directory)
+        self._hosts = hosts
         self._far = Far(self.follower, self._directory, hosts, self._launcher.lost)
         self._on_event = on_event
         self._signals = signals
@@ -199,8 +201,12 @@ class Attempt:
         number = self._signals.first or self._runner_request
         if number is None:
             return None
+        if self._launcher.keeper and self._lost_nodes() and number == signal.SIGTERM:
+            return None  # so a scheduler ends what is left of a job that has lost a host
         who = "" if self._signals.first else f"{self._launcher.runner} was "
         message = f"{who}stopped by {signal_name(number)}"
+        if number == self._launcher.notice:
+            number, message = signal.SIGTERM, "stopped before the end of the job's time"
         if self._signals.at_once:
             message += ", at once"
         elif self._failed():
@@ -247,39 +253,15 @@ class Attempt:
             self._tell("joined", f"all {self._plan.layout.world_size} ranks run where the plan puts them")
 
     def _pass_on(self, item: Item) -> None:
-        match item:
-            case WorldReport():
-                if self._node_launcher is None and not self._far.is_far(item):
-                    parent = processes.parent_of(item.pid)
-                    is_launcher = parent and "deepspeed.launcher.launch" in processes.command_of(parent)
-                    self._node_launcher = parent if is_launcher else None
-                place = f"host {item.host}, pid {item.trainer_pid}"
-                self._emit("rank_up", f"rank {item.rank} started on {place}", rank=item.rank)
-            case ExitRecord():
-                words = item.message or "ended well"
-                self._emit("rank_ended", f"rank {item.rank}: {words}", rank=item.rank)
-            case MetricsLine():
-                self._emit("step", f"step {item.step}: loss {item.loss:.4f}", metrics=item)
-            case EvalLine():
-                told = f"validation after step {item.step}: loss {item.loss:.4f} over {item.samples} samples"
-                self._emit("validated", told)
-            case Event():
-                self._emit("event", item.message, event=item)
-
-    def _emit(
-        self,
-        name: str,
-        message: str,
-        *,
-        rank: int | None = None,
-        metrics: MetricsLine | None = None,
-        event: Event | None = None,
-    ) -> None:
-        self._on_event(ProgressEvent(time.time(), name, message, self._number, rank, metrics, event))
+        if isinstance(item, WorldReport) and self._node_launcher is None and not self._far.is_far(item):
+            parent = processes.parent_of(item.pid)
+            is_launcher = parent and "deepspeed.launcher.launch" in processes.command_of(parent)
+            self._node_launcher = parent if is_launcher else None
+        self._on_event(progress_of(item, self._number))
 
     def _tell(self, name: str, message: str) -> None:
         self._record(name, message)
-        self._emit(name, message)
+        self._on_event(ProgressEvent(time.time(), name, message, self._number))
 
     def _record(self, name: str, message: str, **data: Any) -> None:
         line = Event(time=time.time(), source=SUPERVISOR, name=name, message=message, data=data)
@@ -302,7 +284,7 @@ class Attempt:
             exits=self.follower.exits,
             vanished=self._vanished,
             tails={rank: self._tail_of(rank) for rank in self._vanished},
-            lost_nodes=self._far.lost_nodes,
+            lost_nodes=self._lost_nodes(),
             runner=self._launcher.runner,
             runner_pid=runner.identity.pid,
             runner_code=runner.return_code(),
@@ -310,6 +292,15 @@ class Attempt:
             launcher_log=_last_lines(self._directory.launcher_log.read_bytes()),
             last_step=metrics.step if metrics else None,
         )
+
+    def _lost_nodes(self) -> dict[int, LostHost]:
+        """Return the hosts that are gone, also those where what held the ranks is."""
+        if (keeper := self._launcher.keeper) is None:
+            return self._far.lost_nodes
+        reports, exits = self.follower.reports, self.follower.exits.values()
+        bereft = {reports[one.rank].node for one in exits if one.cause == "parent_died" and one.rank in reports}
+        what = f"lost {keeper}, which held its ranks,"
+        return {**{node: LostHost(self._hosts[node], what) for node in bereft}, **self._far.lost_nodes}
 
     def _tail_of(self, rank: int) -> list[str]:
         log = self._directory.log(self.follower.reports[rank].node)

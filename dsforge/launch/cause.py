@@ -97,7 +97,12 @@ def find_cause(evidence: Evidence) -> Cause:
         for rank, record in evidence.exits.items()
         if record.cause in ("exception", "signal")
     ]
-    if not evidence.vanished:
+    own += [
+        (record.failed_at or record.time, rank)
+        for rank, record in evidence.exits.items()
+        if record.cause == "parent_died" and _lost_of(rank, evidence) is not None
+    ]
+    if not evidence.vanished and not evidence.lost_nodes:
         # Who told the others to stop was then the launcher, because of the rank that vanished.
         own += [
             (record.failed_at, rank)
@@ -118,7 +123,8 @@ def _cause_of_rank(rank: int, evidence: Evidence) -> Cause:
     when = _when(evidence.last_step)
     host = _host(rank, evidence)
     # It may have lived on, and have been ended when the rest was.
-    if rank in evidence.vanished and (lost := _lost_of(rank, evidence)) is not None:
+    went_with_it = rank in evidence.vanished or (record is not None and record.cause == "parent_died")
+    if went_with_it and (lost := _lost_of(rank, evidence)) is not None:
         return _host_lost(lost, when, rank)
     if record is None:
         tail = tuple(evidence.tails.get(rank, ()))
