@@ -11,7 +11,15 @@ JOB_ID = "SLURM_JOB_ID"
 """Set by Slurm in every process of an allocation."""
 _SECONDS = 60.0
 """For Slurm's controller to answer: its own clients wait for several times as long when it is busy."""
-_WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD", "CONFIGURING")
+_WAITING = (
+    "PENDING",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "SPECIAL_EXIT",
+    "RESV_DEL_HOLD",
+    "CONFIGURING",
+)
 _OVER = (
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
     *("PREEMPTED", "REVOKED", "TIMEOUT"),
@@ -48,16 +56,20 @@ def is_job(text: str) -> bool:
     return _JOB.fullmatch(text) is not None
 
 
-def look_up(job: str) -> Job:
-    """Return what a job is at; SlurmError when Slurm cannot be asked now, which says nothing of the job."""
+def look_up(*jobs: str) -> dict[str, Job]:
+    """Return what jobs are at, by id; SlurmError when Slurm cannot be asked, which says nothing of them."""
+    words = ("--noheader", "--states=all", f"--jobs={','.join(jobs)}", "--format=%A|%T|%r")
     try:
-        said = _run("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T|%r")
+        said = _run("squeue", *words)
     except SlurmError as error:
-        if "Invalid job id" in str(error):
-            return Job(GONE, "")
-        raise
-    state, _, reason = said.strip().partition("|")
-    return Job(state or GONE, reason)
+        if "Invalid job id" not in str(error):
+            raise
+        said = ""  # so it answers when it knows none of them
+    found = dict.fromkeys(jobs, Job(GONE, ""))
+    for line in said.splitlines():
+        job, state, reason = line.strip().split("|", 2)
+        found[job] = Job(state, reason)
+    return found
 
 
 def submit(words: list[str], environ: Mapping[str, str]) -> str:

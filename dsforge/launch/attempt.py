@@ -298,7 +298,9 @@ class Attempt:
         if (keeper := self._launcher.keeper) is None:
             return self._far.lost_nodes
         reports, exits = self.follower.reports, self.follower.exits.values()
-        bereft = {reports[one.rank].node for one in exits if one.cause == "parent_died" and one.rank in reports}
+        bereft = {
+            reports[one.rank].node for one in exits if one.cause == "parent_died" and one.rank in reports
+        }
         what = f"lost {keeper}, which held its ranks,"
         return {**{node: LostHost(self._hosts[node], what) for node in bereft}, **self._far.lost_nodes}
 

@@ -31,7 +31,7 @@ class Follower:
     """What is known of an attempt; `poll` reads what is new."""
 
     def __init__(self, plan: Plan, attempt: AttemptDir, *, looks_on: bool = False) -> None:
-        """Take the attempt; `looks_on`: from another process than its supervisor, whose events are news then."""
+        """Take the attempt; `looks_on`: from elsewhere than its supervisor, whose events are news then."""
         self.reports: dict[int, WorldReport] = {}
         self.exits: dict[int, ExitRecord] = {}
         self.losses: dict[int, float] = {}

@@ -26,4 +26,6 @@ def progress_of(item: Item, attempt: int) -> ProgressEvent:
             return ProgressEvent(now, "validated", told, attempt)
         case Event(source=source, name=name):
             # The supervisor's own are stages of the run, and called as it calls them.
-            return ProgressEvent(now, name if source == SUPERVISOR else "event", item.message, attempt, event=item)
+            return ProgressEvent(
+                now, name if source == SUPERVISOR else "event", item.message, attempt, event=item
+            )

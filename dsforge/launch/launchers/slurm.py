@@ -62,8 +62,8 @@ def _other_world(environ: Mapping[str, str], difference: str) -> DsforgeError:
     return DsforgeError(
         "DSF240",
         f"the Slurm allocation {environ[slurm.JOB_ID]} is not the planned world: {difference}",
-        hint="ask Slurm for what `dsforge render` writes into launch.sh, or start `dsforge launch` outside of an "
-        "allocation: it submits a job that fits",
+        hint="ask Slurm for what `dsforge render` writes into launch.sh, or start `dsforge launch` outside "
+        "of an allocation: it submits a job that fits",
         exit_code=ExitCode.ENVIRONMENT,
     )
 
