@@ -83,7 +83,9 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
         output.line(f"  layout    {degrees}, ZeRO-{found.layout['zero']}, {found.layout['world_size']} ranks")
     started = _when(summary.started_time)
     took = (summary.ended_time or time.time()) - summary.started_time
-    output.line(f"  started   {started} on {_where(summary)}, {format_seconds(took)}, attempt {summary.attempt}")
+    output.line(
+        f"  started   {started} on {_where(summary)}, {format_seconds(took)}, attempt {summary.attempt}"
+    )
     if summary.loss is not None and summary.loss.time is not None:
         output.line(f"  lost      {_when(summary.loss.time)}")
     for restart in found.state.restarts:

@@ -24,6 +24,8 @@ _TICK_SECONDS = 0.3
 _CALM_SECONDS = 15.0
 """Between two questions to Slurm's controller, which answers a whole cluster."""
 _EAGER_SECONDS = 1.0
+_FRESH_SECONDS = 30.0
+"""After a change of the run's state, within which more is to be expected."""
 _ASK_SECONDS = 5.0
 
 
@@ -47,6 +49,7 @@ class _Onlooker:
         self._restarts_told = 0
         self._found = Job("PENDING", "")
         self._told: tuple[str, str] | None = None
+        self._changed = time.monotonic()
         self._next_look = 0.0
         self._next_ask = 0.0
         self._wanted: str | None = None
@@ -58,7 +61,9 @@ class _Onlooker:
         while True:
             # Asked before the records are read: what a job that is over has written is then among the news.
             self._look()
-            self._state = self._read_state()
+            self._state, before = self._read_state(), self._state
+            if self._state.state != before.state:
+                self._changed = time.monotonic()
             self._take_news()
             if self._found.is_over:
                 return self._end()
@@ -76,7 +81,8 @@ class _Onlooker:
 
     def _look(self) -> None:
         now = time.monotonic()
-        is_eager = self._wanted or self._state.state in ENDED_STATES or not self._followers
+        is_fresh = now - self._changed < _FRESH_SECONDS
+        is_eager = is_fresh or self._wanted is not None or self._state.state in ENDED_STATES
         if now < self._next_look and not (
             is_eager and now > self._next_look - _CALM_SECONDS + _EAGER_SECONDS
         ):
