@@ -289,20 +289,25 @@ class Attempt:
             runner_pid=runner.identity.pid,
             runner_code=runner.return_code(),
             node_launcher_pid=self._node_launcher,
-            launcher_log=_last_lines(self._directory.launcher_log.read_bytes()),
+            launcher_log=_lines(self._directory.launcher_log.read_bytes())[-_LOG_LINES:],
             last_step=metrics.step if metrics else None,
         )
 
     def _lost_nodes(self) -> dict[int, LostHost]:
-        """Return the hosts that are gone, also those where what held the ranks is."""
-        if (keeper := self._launcher.keeper) is None:
+        """Return the hosts that are gone, with a scheduler also those of which it, or a death, says so."""
+        launcher, reports = self._launcher, self.follower.reports
+        if launcher.keeper is None or launcher.lost is None:
             return self._far.lost_nodes
-        reports, exits = self.follower.reports, self.follower.exits.values()
+        exits = self.follower.exits.values()
         bereft = {
             reports[one.rank].node for one in exits if one.cause == "parent_died" and one.rank in reports
         }
-        what = f"lost {keeper}, which held its ranks,"
-        return {**{node: LostHost(self._hosts[node], what) for node in bereft}, **self._far.lost_nodes}
+        what = f"lost {launcher.keeper}, which held its ranks,"
+        lost = {node: LostHost(self._hosts[node], what) for node in bereft}
+        for line in _lines(self._directory.launcher_log.read_bytes()):
+            if (match := launcher.lost.search(line)) and match["host"] in self._hosts:
+                lost[self._hosts.index(match["host"])] = LostHost(match["host"], "failed")
+        return {**self._far.lost_nodes, **lost}
 
     def _tail_of(self, rank: int) -> list[str]:
         log = self._directory.log(self.follower.reports[rank].node)
@@ -316,5 +321,5 @@ def _wrapper_alive(report: WorldReport) -> bool:
     return processes.is_alive(ProcessId(report.pid, report.pid_start))
 
 
-def _last_lines(data: bytes) -> list[str]:
-    return without_escapes(data.decode("utf-8", "replace")).splitlines()[-_LOG_LINES:]
+def _lines(data: bytes) -> list[str]:
+    return without_escapes(data.decode("utf-8", "replace")).splitlines()

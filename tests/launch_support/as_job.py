@@ -1,4 +1,4 @@
-"""`python -m tests.launch_support.as_job RECIPE`: what `dsforge launch --json` does, around the tiny trainer."""
+"""`python -m tests.launch_support.as_job RECIPE`: as `dsforge launch --json`, around the tiny trainer."""
 
 from __future__ import annotations
 
