@@ -115,6 +115,7 @@ def _run(*words: str, environ: Mapping[str, str] | None = None) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmError(f"{words[0]}: {error}") from error
     if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip() or f"code {done.returncode}"
-        raise SlurmError(f"{words[0]}: {said}")
+        lines = done.stderr.decode("utf-8", "replace").splitlines()
+        said = "; ".join(line.removeprefix(f"{words[0]}: error: ").strip() for line in lines if line.strip())
+        raise SlurmError(f"{words[0]}: {said or f'code {done.returncode}'}")
     return done.stdout.decode("utf-8", "replace")

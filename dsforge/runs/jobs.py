@@ -13,7 +13,15 @@ from dsforge.base import slurm
 from dsforge.base.exits import ExitCode, ExitKind, code_of_signal
 from dsforge.base.text import without_escapes
 from dsforge.records.run_dir import RunDir
-from dsforge.records.run_state import ACTIVE_STATES, ENDED_STATES, RunExit, RunState, read_state, write_state
+from dsforge.records.run_state import (
+    ACTIVE_STATES,
+    ENDED_STATES,
+    QUEUED,
+    RunExit,
+    RunState,
+    read_state,
+    write_state,
+)
 
 _LOG_LINES = 5
 _LOG_BYTES = 8192
@@ -73,10 +81,8 @@ def close(run_dir: RunDir, state: RunState, job: str, found: slurm.Job, asked: i
 
 def _how(run_dir: RunDir, state: RunState, job: str, found: slurm.Job, asked: int | None) -> RunExit:
     began = bool(run_dir.attempts())
-    when = (
-        "while it waited in the queue" if state.state == "queued" else "and its supervisor could not say why"
-    )
-    message = f"Slurm job {job} ended as {found.state} {when}"
+    when = "while it was queued" if state.state == QUEUED else "and its supervisor did not live to say why"
+    message = f"Slurm job {job} ended ({found.state}) {when}"
     if found.state in ("CANCELLED", "TIMEOUT", "DEADLINE", "PREEMPTED", "REVOKED") or asked is not None:
         number = asked or signal.SIGTERM
         kind = ExitKind.INTERRUPTED if number == signal.SIGINT else ExitKind.TERMINATED

@@ -39,7 +39,7 @@ def _difference(plan: Plan, nodes: int, environ: Mapping[str, str]) -> str | Non
     """Return in words how an allocation differs from the planned world, or None."""
     layout = plan.layout
     if nodes != layout.nodes:
-        return f"it has {nodes} nodes, the plan has {layout.nodes}"
+        return f"nodes: {nodes}, the plan has {layout.nodes}"
     if environ.get("SLURM_STEP_NUM_TASKS", "1") != "1":
         return f"dsforge was itself started {environ['SLURM_STEP_NUM_TASKS']} times, by srun"
     gpus = environ.get("SLURM_GPUS_ON_NODE", "")
