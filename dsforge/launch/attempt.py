@@ -59,7 +59,7 @@ class Attempt:
         self._launcher = launcher_of(request.plan)
         self.follower = Follower(request.plan, self._directory)
         self._hosts = hosts
-        self._far = Far(self.follower, self._directory, hosts, self._launcher.lost)
+        self._far = Far(self.follower, self._directory, hosts, self._launcher)
         self._on_event = on_event
         self._signals = signals
         self._last_seen: dict[int, float] = {}
@@ -81,7 +81,8 @@ class Attempt:
         with lease.hold(self._directory.lease), guarded(environ, self._directory.path) as guard_pid:
             runner = start(command, environ, self._directory.launcher_log)
             run_id = self._run_dir.path.name
-            stopper = Stopper(run_id, runner, guard_pid, self._far, lambda: self._signals.at_once)
+            kept = self._launcher.keeper is not None
+            stopper = Stopper(run_id, runner, guard_pid, self._far, lambda: self._signals.at_once, kept=kept)
             try:
                 on_state("running", runner.identity)
                 self._tell("started", f"{self._launcher.runner} started (pid {runner.identity.pid})")

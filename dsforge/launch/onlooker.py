@@ -132,7 +132,8 @@ class _Onlooker:
         if ask(self._run_dir, self._job, self._found, word) and not self._is_told:
             self._is_told = True
             how = "at once" if wanted == "QUIT" else "after a checkpoint; Ctrl-C again stops it at once"
-            self._tell("stopping", f"Slurm job {self._job} is told to stop {how}")
+            what = "had not started and is cancelled" if self._found.waits else f"is told to stop {how}"
+            self._tell("stopping", f"Slurm job {self._job} {what}")
 
     def _end(self) -> RunOutcome:
         self._state = close(self._run_dir, self._state, self._job, self._found, self._signals.first)

@@ -64,6 +64,8 @@ Host *
   UserKnownHostsFile /dev/null
   LogLevel ERROR
 """
+_ANOTHER_HOST = ("unshare", "--pid", "--fork", "--kill-child=TERM", "--mount-proc")
+"""What a process id means elsewhere it does not mean here: by this alone ranks are on another host."""
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
 
 
@@ -187,7 +189,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     daemons = (
         ("munged", "--foreground", "--force", f"--key-file={key}", *munge),
         ("slurmctld", "-D", "-f", str(configuration)),
-        *(("slurmd", "-D", "-N", name, "-f", str(configuration)) for name in ("node1", "node2")),
+        ("slurmd", "-D", "-N", "node1", "-f", str(configuration)),
+        (*_ANOTHER_HOST, "slurmd", "-D", "-N", "node2", "-f", str(configuration)),
     )
     started: list[subprocess.Popen[bytes]] = []
     made = Slurm(environ)

@@ -22,8 +22,9 @@ class Launcher:
     `runner`: what messages call the program that launch.sh becomes. `programs`: what it needs on this host,
     with the Debian package of each. `here`: the hosts are this machine. `hosts`: the hosts by node; raises
     DsforgeError when they are not the planned world. `lost`: its line about a host that it lost, with a group
-    `host`. `keeper`: a scheduler's process around each host's ranks; the host counts as lost with it.
-    `notice`: the signal by which that scheduler says that the job's time is nearly up.
+    `host`. `killed`: from a line of its log to the ranks of which it says that they were killed. `keeper`: a
+    scheduler's process around each host's ranks, which leaves nothing of them when it ends; the host counts as
+    lost when it dies. `notice`: the signal by which that scheduler says that the job's time is nearly up.
     """
 
     runner: str
@@ -31,5 +32,6 @@ class Launcher:
     here: bool = False
     hosts: Callable[[LaunchRequest], tuple[str, ...]] = hosts_of_bundle
     lost: re.Pattern[str] | None = None
+    killed: Callable[[str], list[int]] | None = None
     keeper: str | None = None
     notice: int | None = None

@@ -13,6 +13,10 @@ from dsforge.launch.launchers.base import Launcher
 from dsforge.launch.types import LaunchRequest
 from dsforge.plan.types import Plan
 
+_KILLED = re.compile(
+    r"srun: error: \S+: tasks? ([0-9]{1,7}(?:-[0-9]{1,7})?(?:,[0-9]{1,7}(?:-[0-9]{1,7})?)*): "
+    r"(?:Killed|Out Of Memory)$"
+)
 _COUNTS = re.compile(r"([0-9]{1,6})(?:\(x([0-9]{1,6})\))?")
 
 
@@ -58,6 +62,16 @@ def _counts(text: str) -> list[int]:
     return [int(match[1]) for match in _COUNTS.finditer(text)]
 
 
+def killed(line: str) -> list[int]:
+    """Return the ranks of which srun says that they were killed, and by nothing that leaves a word of it."""
+    match = _KILLED.match(line)
+    found: list[int] = []
+    for part in match[1].split(",") if match else ():
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
 def _other_world(environ: Mapping[str, str], difference: str) -> DsforgeError:
     return DsforgeError(
         "DSF240",
@@ -73,6 +87,7 @@ LAUNCHER = Launcher(
     programs=tuple((name, "slurm-client") for name in ("srun", "sbatch", "squeue", "scancel", "scontrol")),
     hosts=hosts,
     lost=re.compile(r"^srun: error: Node failure on (?P<host>\S+)$"),
+    killed=killed,
     keeper="slurmstepd",
     notice=signal.SIGUSR1,
 )
