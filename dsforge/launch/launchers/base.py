@@ -23,8 +23,8 @@ class Launcher:
     with the Debian package of each. `here`: the hosts are this machine. `hosts`: the hosts by node; raises
     DsforgeError when they are not the planned world. `lost`: its line about a host that it lost, with a group
     `host`. `killed`: from a line of its log to the ranks of which it says that they were killed. `keeper`: a
-    scheduler's process around each host's ranks, which leaves nothing of them when it ends; the host counts as
-    lost when it dies. `notice`: the signal by which that scheduler says that the job's time is nearly up.
+    scheduler's process around each host's ranks, which leaves nothing of them when it ends; the host counts
+    as lost when it dies. `notice`: the signal by which that scheduler says that the job's time is nearly up.
     """
 
     runner: str
