@@ -124,7 +124,7 @@ def command(slurm: Slurm, folder: Path, *words: str) -> tuple[int, dict[str, Any
 
 
 def test_a_job_trains_as_one_and_comes_back(slurm: Slurm, tmp_path: Path):
-    """The losses of the same two ranks on one machine, though a rank on the other host is killed on the way."""
+    """The losses of the same two ranks on one machine, though one on the other host is killed on the way."""
     more = ("train.steps=8", "checkpoint.every_steps=1")
     alone = tmp_path / "alone"
     alone.mkdir()
