@@ -45,7 +45,7 @@ def submit_run(request: LaunchRequest, on_event: OnEvent) -> RunDir:
         write_state(run_dir.state, state)
         command = _command(request, run_dir)
         try:
-            job = slurm.submit(list(command.argv[2:]), {**request.environ, **command.environ})
+            job = slurm.submit(list(command.argv[2:]), {**_outside(request), **command.environ})
         except slurm.SlurmError as error:
             how = RunExit(int(ExitCode.ENVIRONMENT), ExitKind.ENVIRONMENT.value, str(error))
             write_state(run_dir.state, replace(state, state="failed", exit=how, ended_time=time.time()))
@@ -75,6 +75,12 @@ def describe_submission(request: LaunchRequest) -> LaunchDescription:
         refusals=found.refusals,
     )
     return replace(described, command=_command(request, RunDir(described.run_dir)))
+
+
+def _outside(request: LaunchRequest) -> dict[str, str]:
+    """Return the environment without what a job around this process says, which the new one would inherit."""
+    kept = ("SLURM_CONF", "SLURM_CLUSTERS")
+    return {key: text for key, text in request.environ.items() if key in kept or not key.startswith("SLURM_")}
 
 
 def _queued(request: LaunchRequest, run_dir: RunDir) -> RunState:

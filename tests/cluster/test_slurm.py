@@ -80,9 +80,8 @@ def test_out_of_time_means_told_to_end_and_queued_again(slurm: Slurm, tmp_path: 
 
     _wait(slurm, job, tmp_path, trains)
     for rank in (0, 1):
-        environ = (
-            (trainer_of(f"{tmp_path}/dsforge-run/attempt-1", rank) / "environ").read_bytes().split(b"\0")
-        )
+        trainer = trainer_of(f"{tmp_path}/dsforge-run/attempt-1", rank)
+        environ = (trainer / "environ").read_bytes().split(b"\0")
         assert f"HF_TOKEN={SECRET}".encode() in environ
         assert b"ODD=a 'b', $HOME;" in environ
         assert b"MASTER_ADDR=127.0.0.1" in environ  # Slurm's address of node1, a name that does not resolve

@@ -76,8 +76,8 @@ def _other_world(environ: Mapping[str, str], difference: str) -> DsforgeError:
     return DsforgeError(
         "DSF240",
         f"the Slurm allocation {environ[slurm.JOB_ID]} is not the planned world: {difference}",
-        hint="ask Slurm for what `dsforge render` writes into launch.sh, or start `dsforge launch` outside "
-        "of an allocation: it submits a job that fits",
+        hint="ask Slurm for what `dsforge render` writes into launch.sh, or have a job submitted that fits: "
+        f"`env -u {slurm.JOB_ID} dsforge launch`",
         exit_code=ExitCode.ENVIRONMENT,
     )
 
