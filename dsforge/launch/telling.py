@@ -22,7 +22,8 @@ def progress_of(item: Item, attempt: int) -> ProgressEvent:
         case MetricsLine(step=step):
             return ProgressEvent(now, "step", f"step {step}: loss {item.loss:.4f}", attempt, metrics=item)
         case EvalLine(step=step):
-            told = f"validation after step {step}: loss {item.loss:.4f} over {item.samples} samples"
+            over = f" over {item.samples} samples" if item.samples else ""
+            told = f"validation after step {step}: loss {item.loss:.4f}{over}"
             return ProgressEvent(now, "validated", told, attempt)
         case Event(source=source, name=name):
             # The supervisor's own are stages of the run, and called as it calls them.
