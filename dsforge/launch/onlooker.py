@@ -9,7 +9,7 @@ from dsforge.base import slurm
 from dsforge.base.exits import ExitKind, code_of_signal
 from dsforge.base.slurm import Job
 from dsforge.launch.cause import STOPPED
-from dsforge.launch.create import vanished
+from dsforge.launch.create import disk_error, vanished
 from dsforge.launch.follow import Follower
 from dsforge.launch.run import expendable
 from dsforge.launch.signals import StopSignals
@@ -30,13 +30,16 @@ _ASK_SECONDS = 5.0
 
 
 def follow_run(run_dir: RunDir, plan: Plan, on_event: OnEvent) -> RunOutcome:
-    """Follow a submitted run to its end; DsforgeError when its folder vanishes.
+    """Follow a submitted run to its end; DsforgeError when its folder vanishes or cannot be written.
 
     SIGINT and SIGTERM stop the run after a checkpoint, a second SIGINT or SIGQUIT at once; SIGHUP, the end of
     a terminal, leaves it alone.
     """
-    with StopSignals() as signals:
-        return _Onlooker(run_dir, plan, expendable(on_event), signals).follow()
+    try:
+        with StopSignals() as signals:
+            return _Onlooker(run_dir, plan, expendable(on_event), signals).follow()
+    except OSError as error:
+        raise disk_error(run_dir.path, error) from error
 
 
 class _Onlooker:
@@ -61,7 +64,7 @@ class _Onlooker:
         while True:
             # Asked before the records are read: what a job that is over has written is then among the news.
             self._look()
-            self._state, before = self._read_state(), self._state
+            self._state, before = self._read_state(self._state), self._state
             if self._state.state != before.state:
                 self._changed = time.monotonic()
             self._take_news()
@@ -73,9 +76,10 @@ class _Onlooker:
                 self._ask(self._signals.first)
             time.sleep(_TICK_SECONDS)
 
-    def _read_state(self) -> RunState:
-        state = read_state(self._run_dir.state)
-        if state is None:
+    def _read_state(self, before: RunState | None = None) -> RunState:
+        """Return the run's state, or the one before where a network file system has none at this moment."""
+        state = read_state(self._run_dir.state) or before
+        if state is None or not self._run_dir.manifest.exists():
             raise vanished(self._run_dir)
         return state
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,12 @@ def command(slurm: Slurm, folder: Path, *words: str) -> tuple[int, dict[str, Any
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
 
+def commands() -> Iterator[bytes]:
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            yield (process / "cmdline").read_bytes()
+
+
 def test_a_job_trains_as_one_and_comes_back(slurm: Slurm, tmp_path: Path):
     """The losses of the same two ranks on one machine, though one on the other host is killed on the way."""
     more = ("train.steps=8", "checkpoint.every_steps=1")
@@ -137,8 +143,7 @@ def test_a_job_trains_as_one_and_comes_back(slurm: Slurm, tmp_path: Path):
         for rank in (0, 1):
             seen = (one.trainer(rank) / "environ").read_bytes().split(b"\0")
             assert {f"ODD={ODD}".encode(), f"HF_TOKEN={SECRET}".encode()} <= set(seen)
-        commands = [(path / "cmdline").read_bytes() for path in Path("/proc").glob("[0-9]*") if path.exists()]
-        assert not [words for words in commands if b"s3cret" in words]
+        assert not [words for words in commands() if b"s3cret" in words]
         os.kill(int(one.trainer(1).name), signal.SIGKILL)
         told = one.end()
         assert one.process.returncode == 0, (tmp_path / "told").read_text()
