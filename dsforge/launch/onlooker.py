@@ -27,6 +27,7 @@ _EAGER_SECONDS = 1.0
 _FRESH_SECONDS = 30.0
 """After a change of the run's state, within which more is to be expected."""
 _ASK_SECONDS = 5.0
+_SURE_SECONDS = 2.5
 
 
 def follow_run(run_dir: RunDir, plan: Plan, on_event: OnEvent) -> RunOutcome:
@@ -53,8 +54,9 @@ class _Onlooker:
         self._found = Job("PENDING", "")
         self._told: tuple[str, str] | None = None
         self._changed = time.monotonic()
-        self._next_look = 0.0
+        self._looked = -_CALM_SECONDS
         self._next_ask = 0.0
+        self._over_since: float | None = None
         self._wanted: str | None = None
         self._is_told = False
         self._state = self._read_state()
@@ -68,7 +70,7 @@ class _Onlooker:
             if self._state.state != before.state:
                 self._changed = time.monotonic()
             self._take_news()
-            if self._found.is_over:
+            if self._is_over():
                 return self._end()
             if self._signals.first == signal.SIGHUP:
                 return self._leave()
@@ -85,13 +87,15 @@ class _Onlooker:
 
     def _look(self) -> None:
         now = time.monotonic()
-        is_fresh = now - self._changed < _FRESH_SECONDS
-        is_eager = is_fresh or self._wanted is not None or self._state.state in ENDED_STATES
-        if now < self._next_look and not (
-            is_eager and now > self._next_look - _CALM_SECONDS + _EAGER_SECONDS
-        ):
+        is_eager = (
+            now - self._changed < _FRESH_SECONDS
+            or self._over_since is not None
+            or self._wanted is not None
+            or self._state.state in ENDED_STATES
+        )
+        if now - self._looked < (_EAGER_SECONDS if is_eager else _CALM_SECONDS):
             return
-        self._next_look = now + _CALM_SECONDS
+        self._looked = now
         try:
             self._found = slurm.look_up(self._job)[self._job]
         except slurm.SlurmError as error:
@@ -101,6 +105,14 @@ class _Onlooker:
             self._tell_job("waits", self._found.reason)
         elif self._found.state == "RUNNING":
             self._tell_job("runs", "")
+
+    def _is_over(self) -> bool:
+        """Tell whether nothing more will come; a job may look ended before it is queued again."""
+        now = time.monotonic()
+        self._over_since = (self._over_since or now) if self._found.is_over else None
+        if self._over_since is None:
+            return False
+        return self._state.state == "succeeded" or now - self._over_since > _SURE_SECONDS
 
     def _tell_job(self, what: str, why: str) -> None:
         if self._told != (what, why):

@@ -64,7 +64,7 @@ Host *
   UserKnownHostsFile /dev/null
   LogLevel ERROR
 """
-_ANOTHER_HOST = ("unshare", "--pid", "--fork", "--kill-child=TERM", "--mount-proc")
+_ANOTHER_HOST = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 """What a process id means elsewhere it does not mean here: by this alone ranks are on another host."""
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
 
@@ -208,6 +208,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         for number in made.run("squeue", "-h", "-o", "%A", check=False).split():
             made.run("scancel", number, check=False)
         _until(lambda: not made.run("squeue", "-h", check=False).strip(), required=False)
+        for process in started[len(daemons) - 1 :]:
+            process.kill()  # unshare hears no other signal, and takes along what it started
         _end(started)
 
 

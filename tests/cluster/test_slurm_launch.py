@@ -91,6 +91,7 @@ class Launched:
     def start_again(self) -> None:
         """Wait until the job is queued again, and spare it the minutes that Slurm has such jobs wait."""
         self.wait(lambda: self._slurm.job(self.job)["JobState"] == "PENDING")
+        time.sleep(3)  # within the same second its nodes still refuse it, as killed
         self._slurm.run("scontrol", "update", f"jobid={self.job}", "starttime=now")
 
     def end(self, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
