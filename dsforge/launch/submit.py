@@ -74,7 +74,12 @@ def describe_submission(request: LaunchRequest) -> LaunchDescription:
         ops_dir=found.ops_dir,
         refusals=found.refusals,
     )
-    return replace(described, command=_command(request, RunDir(described.run_dir)))
+    run_dir = RunDir(described.run_dir)
+    return replace(
+        described,
+        command=_command(request, run_dir),
+        written_files=(*described.written_files, run_dir.slurm_job.name, run_dir.job_log.name),
+    )
 
 
 def _outside(request: LaunchRequest) -> dict[str, str]:

@@ -37,7 +37,7 @@ def start(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> tup
 
     DsforgeError before anything starts.
     """
-    request = _ready(loaded, options)
+    request = _ready(loaded, _request(loaded, options))
     if is_to_submit(request):
         return request.plan, follow_run(submit_run(request, on_event), request.plan, on_event)
     return request.plan, launch_run(request, on_event)
@@ -45,7 +45,7 @@ def start(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> tup
 
 def submit(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> RunDir:
     """Have Slurm start a recipe and return the run's folder; DsforgeError DSF242 where it starts here."""
-    request = _ready(loaded, options)
+    request = _request(loaded, options)
     if not is_to_submit(request):
         raise DsforgeError(
             "DSF242",
@@ -53,12 +53,11 @@ def submit(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> Ru
             hint="leave out --detach, or set launch.launcher=slurm, outside of a Slurm allocation",
             exit_code=ExitCode.USAGE,
         )
-    return submit_run(request, on_event)
+    return submit_run(_ready(loaded, request), on_event)
 
 
-def _ready(loaded: LoadedRecipe, options: StartOptions) -> LaunchRequest:
+def _ready(loaded: LoadedRecipe, request: LaunchRequest) -> LaunchRequest:
     """Return what to launch, once its data and weights are seen to be there."""
-    request = _request(loaded, options)
     plan = request.plan
     check_data(plan, loaded, recipe_root(loaded))
     check_weights(plan, loaded, recipe_root(loaded))

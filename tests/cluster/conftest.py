@@ -16,7 +16,10 @@ import pytest
 from tests.cluster.hosts import Cluster
 from tests.support.recipes import ROOT
 
-_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue", "sinfo")
+_PROGRAMS = (
+    *("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue", "sinfo"),
+    "unshare",
+)
 _PATIENCE_SECONDS = 60.0
 _SBIN = "/usr/sbin:/usr/local/sbin"
 
