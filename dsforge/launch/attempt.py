@@ -304,6 +304,7 @@ class Attempt:
             node_launcher_pid=self._node_launcher,
             launcher_log=_lines(self._directory.launcher_log.read_bytes())[-_LOG_LINES:],
             last_step=metrics.step if metrics else None,
+            runner_signal=max(0, -(self._runner_code or 0)) if self._launcher.keeper else 0,
         )
 
     def _lost_nodes(self) -> dict[int, LostHost]:

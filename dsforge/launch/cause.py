@@ -51,6 +51,8 @@ class Evidence:
     node_launcher_pid: int | None
     launcher_log: Sequence[str]
     last_step: int | None
+    runner_signal: int = 0
+    """What killed a runner whose scheduler then kills its ranks, before anybody was told to stop; 0: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,10 @@ def find_cause(evidence: Evidence) -> Cause:
             for rank, record in evidence.exits.items()
             if record.stopped_on_request and record.failed_at is not None
         ]
-    if own:
+    if evidence.runner_signal and all(rank in evidence.vanished for _, rank in own):
+        who = f"{evidence.runner} (pid {evidence.runner_pid})"
+        cause = _launcher_died(who, evidence.runner_signal, _when(evidence.last_step))
+    elif own:
         _, rank = min(own)
         cause = _cause_of_rank(rank, evidence)
     else:

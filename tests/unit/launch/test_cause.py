@@ -188,3 +188,12 @@ def test_ranks_that_go_with_what_held_them_name_the_lost_host(evidence):
     # Slurm tells all ranks to stop when one of their nodes is down.
     down = find_cause(with_exits(evidence, told, lost_nodes={0: LostHost("node2", "failed")}))
     assert (down.kind, down.host) == (ExitKind.HOST_LOST, "node2")
+
+
+def test_ranks_that_vanish_with_a_killed_runner_are_not_the_cause(evidence):
+    killed = replace(evidence, vanished={0: 109.0, 1: 109.1}, runner="srun", runner_code=-9, runner_signal=9)
+    cause = find_cause(killed)
+    assert (cause.kind, cause.code, cause.rank) == (ExitKind.LAUNCHER_DIED, 137, None)
+    assert cause.message.startswith("srun (pid 50) was killed by SIGKILL after step 7")
+    failed = replace(killed, exits={2: ended(2, "exception", 3, at=108.0)})
+    assert find_cause(failed).rank == 2
