@@ -52,7 +52,7 @@ class Evidence:
     launcher_log: Sequence[str]
     last_step: int | None
     runner_signal: int = 0
-    """What killed a runner whose scheduler then kills its ranks, before anybody was told to stop; 0: nothing."""
+    """What killed a runner whose ranks a scheduler then kills, before anybody was told to stop; or 0."""
 
 
 @dataclass(frozen=True, slots=True)
