@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 JOB_ID = "SLURM_JOB_ID"
@@ -72,10 +72,10 @@ def look_up(*jobs: str) -> dict[str, Job]:
     return found
 
 
-def submit(words: list[str], environ: Mapping[str, str]) -> str:
-    """Submit a batch script under an environment and return the job's id; SlurmError."""
+def submit(command: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Run `sbatch --parsable ...` under an environment and return the job's id; SlurmError."""
     # Behind a semicolon stands the cluster, where there are several.
-    job = _run("sbatch", "--parsable", *words, environ=environ).strip().splitlines()[-1:]
+    job = _run(*command, environ=environ).strip().splitlines()[-1:]
     found = "".join(job).partition(";")[0]
     if not is_job(found):
         raise SlurmError(f"sbatch answered {found!r}, which is no job's id")

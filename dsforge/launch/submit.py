@@ -45,7 +45,7 @@ def submit_run(request: LaunchRequest, on_event: OnEvent) -> RunDir:
         write_state(run_dir.state, state)
         command = _command(request, run_dir)
         try:
-            job = slurm.submit(list(command.argv[2:]), {**_outside(request), **command.environ})
+            job = slurm.submit(command.argv, {**_outside(request), **command.environ})
         except slurm.SlurmError as error:
             how = RunExit(int(ExitCode.ENVIRONMENT), ExitKind.ENVIRONMENT.value, str(error))
             write_state(run_dir.state, replace(state, state="failed", exit=how, ended_time=time.time()))
