@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
-import json
 import os
+import resource
 import shlex
 import signal
 import sys
@@ -20,13 +19,18 @@ from dsforge.base import shell
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
 from dsforge.rank.agent import READY, Job
+from dsforge.recipe.host_choice import parse_choice
 from dsforge.records import environment
-from dsforge.render.hosts import Hosts, parse_hostfile
+from dsforge.render.hosts import Gpus, parse_hostfile
+from dsforge.render.hosts.engine import world_info
+from dsforge.render.hosts.world import World
 
 WIDTH = 64
 """Hosts that are being reached at a time; the others wait until these have started."""
 LOST = "^dsforge: lost the connection to {host}$"
 _SSH_LOST = 255
+_OTHER_FILES = 64
+"""Besides two pipes a host: ssh's own while it starts, ours."""
 _OPTIONS = (
     "BatchMode=yes",
     "ConnectTimeout=20",
@@ -40,8 +44,9 @@ _FAILED_SECONDS = 60.0
 class FanOut:
     """One launch over ssh: every host's connection, and the first code that is not 0."""
 
-    def __init__(self, hosts: Hosts, *, master_port: str, trainer: list[str], names: list[str]) -> None:
+    def __init__(self, hosts: Gpus, *, master_port: str, trainer: list[str], names: list[str]) -> None:
         self._hosts = hosts
+        self._world_info = world_info(hosts)
         self._master_port = master_port
         self._trainer = trainer
         self._environ = {name: os.environ[name] for name in names if name in os.environ}
@@ -68,12 +73,10 @@ class FanOut:
 
     def job(self, node: int) -> Job:
         """Return what one host starts: deepspeed's launcher for its ranks."""
-        world = json.dumps({host: list(range(slots)) for host, slots in self._hosts.items()})
-        info = base64.urlsafe_b64encode(world.encode()).decode()
         first = next(iter(self._hosts))
         argv = [
             *(sys.executable, "-u", "-m", "deepspeed.launcher.launch"),
-            *(f"--world_info={info}", f"--node_rank={node}"),
+            *(f"--world_info={self._world_info}", f"--node_rank={node}"),
             *(f"--master_addr={first}", f"--master_port={self._master_port}"),
             *("--no_local_rank", "--module", "dsforge.rank.main", *self._trainer),
         ]
@@ -131,6 +134,24 @@ async def _line(stream: asyncio.StreamReader) -> str | None:
     return raw.decode("utf-8", "replace").rstrip("\r\n") if raw else None
 
 
+def _hosts(hostfile: Path, include: str | None) -> Gpus:
+    """Return the GPUs of each host's ranks."""
+    hosts = parse_hostfile(hostfile.read_text("utf-8"), str(hostfile))
+    if include is None:
+        return World(hosts).ranks()
+    chosen = {one.host: one.gpus or () for one in parse_choice(include)}
+    return {host: chosen[host] for host in hosts}
+
+
+def _open_files(needed: int) -> None:
+    """Make room for two pipes a host; ValueError where the system's hard limit has none."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
+        raise ValueError(f"{needed} open files are needed, `ulimit -Hn` allows {hard}: raise it")
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -140,13 +161,15 @@ def main(words: list[str]) -> int:
     """Launch over ssh; return 0 when every host's launcher did."""
     parser = argparse.ArgumentParser(prog="python -m dsforge.launch.fan_out", description=__doc__)
     parser.add_argument("--hostfile", type=Path, required=True)
+    parser.add_argument("--include", metavar="HOST:GPUS@...", help="the GPUs to use, of every host")
     parser.add_argument("--master-port", required=True)
     parser.add_argument("--pass", dest="names", action="append", default=[], metavar="NAME")
     parser.add_argument("trainer", nargs="+")
     given = parser.parse_args(words)
     try:
-        hosts = parse_hostfile(given.hostfile.read_text("utf-8"), str(given.hostfile))
-    except (OSError, DsforgeError) as error:
+        hosts = _hosts(given.hostfile, given.include)
+        _open_files(2 * len(hosts) + _OTHER_FILES)
+    except (OSError, ValueError, DsforgeError) as error:
         sys.stderr.write(f"dsforge: {error}\n")
         return int(ExitCode.ENVIRONMENT)
     if environment.LEASE in os.environ:
