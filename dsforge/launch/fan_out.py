@@ -11,28 +11,18 @@ import asyncio
 import base64
 import json
 import os
-import shlex
 import signal
 import sys
 from pathlib import Path
 
-from dsforge.base import shell
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
+from dsforge.launch.ssh import LOST_CODE, WIDTH, ssh_command
 from dsforge.rank.agent import READY, Job
 from dsforge.records import environment
 from dsforge.render.hosts import Hosts, parse_hostfile
 
-WIDTH = 64
-"""Hosts that are being reached at a time; the others wait until these have started."""
 LOST = "^dsforge: lost the connection to {host}$"
-_SSH_LOST = 255
-_OPTIONS = (
-    "BatchMode=yes",
-    "ConnectTimeout=20",
-    "ServerAliveInterval=5",
-    "ServerAliveCountMax=3",
-)
 _FAILED_SECONDS = 60.0
 """From the first host that fails to ending the others: they find out by themselves and say why."""
 
@@ -59,12 +49,8 @@ class FanOut:
 
     def command(self, host: str) -> list[str]:
         """Return what is run here for one host; nothing of the job stands in it."""
-        python_path = os.environ.get("PYTHONPATH")
-        path = [f"PYTHONPATH={python_path}"] if python_path else []
-        remote = shell.join(["env", *path, sys.executable, "-u", "-m", "dsforge.rank.agent"])
-        options = [word for option in _OPTIONS for word in ("-o", option)]
-        extra = shlex.split(os.environ.get(environment.SSH_ARGUMENTS, ""))
-        return ["ssh", "-T", *extra, *options, "--", host, f"exec {remote}"]
+        arguments = os.environ.get(environment.SSH_ARGUMENTS, "")
+        return ssh_command(host, "dsforge.rank.agent", os.environ, arguments)
 
     def job(self, node: int) -> Job:
         """Return what one host starts: deepspeed's launcher for its ranks."""
@@ -107,7 +93,7 @@ class FanOut:
             await process.wait()
             raise
         code = await process.wait()
-        if code == _SSH_LOST:
+        if code == LOST_CODE:
             _say(f"dsforge: lost the connection to {host}")
         if code != 0:
             self.code = self.code or code
