@@ -27,15 +27,16 @@ from dsforge.records.probe import (
 _CONNECT_SECONDS = 5.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Seen:
-    """What is known of one host. `silence`: why it did not answer, and then what it said before counts.
+    """What is known of the host of a node. `silence`: why it did not answer, and then what it said before counts.
 
     `offset_seconds`: its clock less ours, known to half of `round_trip_seconds`. `faults`: why it could not
     reach a host, by that host's name; the first host's is that of the meeting port.
     """
 
     host: str
+    node: int
     facts: HostFacts | None = None
     silence: SilenceError | None = None
     listening: Listening | None = None
@@ -49,15 +50,16 @@ class Seen:
 def survey(
     hosts: Sequence[str],
     command: Callable[[str], Sequence[str]],
+    environ: Mapping[str, str],
     question: Question,
     ports: Sequence[int],
     seconds: float,
 ) -> list[Seen]:
     """Return what is known of every host, in order; no answer takes longer than `seconds`.
 
-    `command`: what runs the probe on a host. `ports`: where the ranks may meet on the first host.
+    `command`: what runs the probe on a host, with `environ` here. `ports`: where the ranks may meet on the first host.
     """
-    return asyncio.run(_Survey(hosts, command, question, tuple(ports), seconds).run())
+    return asyncio.run(_Survey(hosts, command, environ, question, tuple(ports), seconds).run())
 
 
 class _Survey:
@@ -65,12 +67,13 @@ class _Survey:
         self,
         hosts: Sequence[str],
         command: Callable[[str], Sequence[str]],
+        environ: Mapping[str, str],
         question: Question,
         ports: tuple[int, ...],
         seconds: float,
     ) -> None:
-        self._seen = [Seen(host) for host in hosts]
-        self._talks = {host: Talk(command(host), seconds) for host in hosts}
+        self._seen = [Seen(host, node) for node, host in enumerate(hosts)]
+        self._talks = {host: Talk(command(host), environ, seconds) for host in hosts}
         self._question = question
         self._ports = ports
         self._connect_seconds = min(_CONNECT_SECONDS, seconds / 2)
@@ -128,7 +131,7 @@ class _Survey:
 
     def _neighbour(self, seen: Seen) -> tuple[str, Target] | None:
         """Return the host behind this one, in a ring: all together, each one's address is tried once."""
-        other = self._seen[(self._seen.index(seen) + 1) % len(self._seen)]
+        other = self._seen[(seen.node + 1) % len(self._seen)]
         if other is seen or other.facts is None or other.listening is None or other.listening.port is None:
             return None
         address = other.facts.announced.address
@@ -146,9 +149,3 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     return False
 
-
-def offsets(seen: Mapping[str, Seen]) -> dict[str, float]:
-    """Return how far each host's clock is from ours beyond what the measurement leaves open, in seconds."""
-    return {
-        host: max(0.0, abs(one.offset_seconds) - one.round_trip_seconds / 2) for host, one in seen.items()
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -32,9 +32,10 @@ class SilenceError(Exception):
 class Talk:
     """One host's connection. `noise`: what came from the host besides answers."""
 
-    def __init__(self, command: Sequence[str], seconds: float) -> None:
-        """Take the command that runs the probe there, and how long one answer may take."""
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], seconds: float) -> None:
+        """Take the command that runs the probe there, its variables here, and how long one answer may take."""
         self._command = command
+        self._environ = dict(environ)
         self._seconds = seconds
         self._process: asyncio.subprocess.Process | None = None
         self._errors: asyncio.Task[list[str]] | None = None
@@ -73,6 +74,7 @@ class Talk:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env=self._environ,
             limit=_LONGEST_LINE_BYTES,
             start_new_session=True,  # a Ctrl-C at the terminal is for dsforge
         )
