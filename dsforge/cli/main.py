@@ -23,6 +23,7 @@ from dsforge.cli import (
     lock,
     output,
     plan,
+    preflight,
     presets,
     render,
     rule,
@@ -53,7 +54,7 @@ app = typer.Typer(
 )
 for _panel, _modules in {
     "Recipe": (init, validate, plan, diff, render, lock),
-    "Run": (launch, smoke, verify),
+    "Run": (preflight, launch, smoke, verify),
     "Look up": (schema, presets, rule, doctor),
 }.items():
     for _module in _modules:

@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +62,8 @@ def check_hosts(request: LaunchRequest, hosts: Sequence[str], seconds: float = A
     """
     plan, environ = request.plan, {**request.environ, **request.extra_environ}
     ops = op_cache.ops_dir(request.environ)
-    with _tokens(_folders(request)) as (names, texts):
+    room = _room(request)
+    with _tokens(room) as (names, texts):
         question = Question(
             environ={"PATH": environ.get("PATH", os.defpath), **plan.launch.env},
             gpus=plan.accelerator == "cuda",
@@ -81,7 +82,7 @@ def check_hosts(request: LaunchRequest, hosts: Sequence[str], seconds: float = A
         here=here,
         seen=seen,
         tokens=texts,
-        room=_room(request),
+        room={str(folder): size for folder, size in room.items()},
         port=port,
         dead_leases=_dead_leases(seen),
         python=sys.executable,
@@ -113,12 +114,17 @@ def _command(plan: Plan, environ: Mapping[str, str], seconds: float) -> Callable
     return lambda host: ssh_command(host, _PROBE, environ, arguments, connect_seconds)
 
 
-def _folders(request: LaunchRequest) -> list[Path]:
-    """Return where the run will write: what is there of its folders already."""
-    folders = [request.runs_root]
-    if request.plan.checkpoint.dir is not None:
-        folders.append(request.recipe_root / request.plan.checkpoint.dir)
-    return [_existing(folder) for folder in folders]
+def _room(request: LaunchRequest) -> dict[Path, int]:
+    """Return the bytes that a run writes, records and one checkpoint, by what is there of its folders."""
+    plan = request.plan
+    runs = _existing(request.runs_root)
+    named = plan.checkpoint.dir
+    room = {runs: _RECORDS_BYTES}
+    place = runs if named is None else _existing(request.recipe_root / named)
+    saves = bool(plan.checkpoint.every_steps) or plan.checkpoint.at_end
+    each = ADAM[plan.train.precision]
+    room[place] = room.get(place, 0) + saves * plan.parameters.total * (each.parameters + each.optimizer)
+    return room
 
 
 def _existing(folder: Path) -> Path:
@@ -128,7 +134,7 @@ def _existing(folder: Path) -> Path:
 
 
 @contextmanager
-def _tokens(folders: Sequence[Path]) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+def _tokens(folders: Iterable[Path]) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
     """Put a file in every folder, and yield their names and their texts by folder."""
     made: dict[str, Path] = {}
     texts: dict[str, str] = {}
@@ -161,18 +167,6 @@ def _files(request: LaunchRequest) -> tuple[str, ...]:
     if plan.external is not None:
         files.append(root / plan.external.path / plan.external.entry)
     return tuple(dict.fromkeys(map(str, files)))
-
-
-def _room(request: LaunchRequest) -> dict[str, int]:
-    """Return the bytes that a run writes by folder: records, and one checkpoint."""
-    plan = request.plan
-    runs, *named = map(str, _folders(request))
-    room = {runs: _RECORDS_BYTES}
-    if plan.checkpoint.every_steps or plan.checkpoint.at_end:
-        each = ADAM[plan.train.precision]
-        place = named[0] if named else runs
-        room[place] = room.get(place, 0) + plan.parameters.total * (each.parameters + each.optimizer)
-    return room
 
 
 def _dead_leases(seen: Sequence[Seen]) -> frozenset[str]:

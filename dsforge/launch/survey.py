@@ -29,7 +29,7 @@ _CONNECT_SECONDS = 5.0
 
 @dataclass(slots=True, eq=False)
 class Seen:
-    """What is known of the host of a node. `silence`: why it did not answer, and then what it said before counts.
+    """What is known of the host of a node; `silence`: why it did not answer, or not to the end.
 
     `offset_seconds`: its clock less ours, known to half of `round_trip_seconds`. `faults`: why it could not
     reach a host, by that host's name; the first host's is that of the meeting port.
@@ -57,7 +57,8 @@ def survey(
 ) -> list[Seen]:
     """Return what is known of every host, in order; no answer takes longer than `seconds`.
 
-    `command`: what runs the probe on a host, with `environ` here. `ports`: where the ranks may meet on the first host.
+    `command`: what runs the probe on a host, with `environ` here. `ports`: where the ranks may meet on the
+    first host.
     """
     return asyncio.run(_Survey(hosts, command, environ, question, tuple(ports), seconds).run())
 
@@ -148,4 +149,3 @@ def is_loopback(address: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(address).is_loopback
     return False
-

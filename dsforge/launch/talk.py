@@ -33,7 +33,7 @@ class Talk:
     """One host's connection. `noise`: what came from the host besides answers."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], seconds: float) -> None:
-        """Take the command that runs the probe there, its variables here, and how long one answer may take."""
+        """Take what runs the probe there, its variables here, and how long one answer may take."""
         self._command = command
         self._environ = dict(environ)
         self._seconds = seconds
@@ -42,7 +42,7 @@ class Talk:
         self.noise: list[str] = []
 
     async def ask(self, question: Any, answer: type[T]) -> T:
-        """Return the answer to a question; SilenceError when there is none in time, or one of another kind."""
+        """Return the answer to a question; SilenceError when there is none in time, or no right one."""
         try:
             async with asyncio.timeout(self._seconds):
                 return await self._ask(question, answer)

@@ -24,7 +24,7 @@ from dsforge.records.probe import FileMark, Folder, HostFacts, Leftover, Questio
 _PACKAGES = ("torch", "deepspeed", "megatron-core", "transformers")
 _LIBRARIES = ("nvidia-nccl-cu12", "nvidia-nccl-cu13")
 _COMPILERS = ("nvcc", "c++", "ninja")
-_SHM = "/dev/shm"  # noqa: S108 - asked for its size
+SHM = "/dev/shm"  # noqa: S108 - asked for its size
 _FABRIC = Path("/sys/class/infiniband")
 _HASHED_BYTES = 2**20
 _ROOM_BYTES = 4096
@@ -47,7 +47,7 @@ def host_facts(question: Question) -> HostFacts:
         xids=xids() if devices else (),
         memory_bytes=total,
         available_bytes=available,
-        shm_bytes=_free_bytes(_SHM),
+        shm_bytes=_free_bytes(SHM),
         open_files=_limit(resource.RLIMIT_NOFILE) or 2**31,
         locked_memory_bytes=_limit(resource.RLIMIT_MEMLOCK),
         has_fabric=_FABRIC.is_dir() and any(_FABRIC.iterdir()),

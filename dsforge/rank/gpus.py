@@ -36,9 +36,7 @@ def xids() -> tuple[str, ...]:
     return tuple(line.strip() for line in text.splitlines() if "NVRM: Xid" in line)[-_MOST_XIDS:]
 
 
-def _query(
-    what: str, environ: Mapping[str, str], width: int = 4
-) -> tuple[list[tuple[str, ...]], str | None]:
+def _query(what: str, environ: Mapping[str, str], width: int = 4) -> tuple[list[tuple[str, ...]], str | None]:
     text, problem = _run(["nvidia-smi", what, "--format=csv,noheader,nounits"], environ)
     rows = [tuple(cell.strip() for cell in line.split(",")) for line in text.splitlines() if line.strip()]
     return [row for row in rows if len(row) == width], problem

@@ -10,12 +10,58 @@ from dsforge.base.errors import Finding
 from dsforge.launch.comparison.known import Known, fault, warning
 from dsforge.launch.ssh import LOST_CODE
 
-_NETWORK = (
-    ("connection refused", "nothing listens for ssh there", "start sshd on it, or mend its port in ~/.ssh/config"),
-    ("no route to host", "there is no route to it", "is it up? mend the network or its address"),
-    ("network is unreachable", "there is no route to its network", "mend this host's routes or its address"),
-    ("timed out", "it did not answer a connection in time", "is it up, and open to ssh from here?"),
+_SSH = (
+    (
+        "could not resolve hostname",
+        "DSF240",
+        "its name does not resolve on this host",
+        "mend its name in the hostfile, or add it to DNS, /etc/hosts or ~/.ssh/config",
+    ),
+    (
+        "identification has changed",
+        "DSF242",
+        "its host key is not the known one",
+        "`ssh-keygen -R {host}`, then `ssh-keyscan {host} >> ~/.ssh/known_hosts`, once you trust the new key",
+    ),
+    (
+        "host key verification failed",
+        "DSF242",
+        "its host key is not known here",
+        "`ssh-keyscan {host} >> ~/.ssh/known_hosts`, once you trust the key",
+    ),
+    (
+        "permission denied",
+        "DSF243",
+        "it lets nobody in without a password: {last}",
+        "`ssh-copy-id {host}`: a launch types no password",
+    ),
+    (
+        "connection refused",
+        "DSF241",
+        "nothing listens for ssh there: {last}",
+        "start sshd on it, or mend its port in ~/.ssh/config; {again}",
+    ),
+    (
+        "no route to host",
+        "DSF241",
+        "there is no route to it: {last}",
+        "is it up? start it, or mend the network; {again}",
+    ),
+    (
+        "network is unreachable",
+        "DSF241",
+        "there is no route to its network: {last}",
+        "mend this host's routes, or the address in the hostfile; {again}",
+    ),
+    (
+        "timed out",
+        "DSF241",
+        "it did not answer a connection in time: {last}",
+        "is it up, and open to ssh from here? {again}",
+    ),
+    ("", "DSF245", "the connection broke: {last}", "{again}"),
 )
+"""What ssh says, in lower case, and what that means; the last fits everything."""
 _NO_MODULE = re.compile(r"No module named '?(?P<name>[\w.]+)")
 _NOT_FOUND = 127
 _NOT_RUN = 126
@@ -49,39 +95,28 @@ def explain(
     host: str, code: int | None, words: Sequence[str], python: str = "", seconds: float = 0.0
 ) -> Finding:
     """Return why a host gave no answer, from the code that its ssh ended with and the words on stderr."""
-    said = "\n".join(words)
-    low = said.lower()
-    last = words[-1] if words else "no word of why"
     again = f"`ssh {shell.join(['--', host])} true` shows it"
     if code is None:
-        return fault(
-            "DSF245",
-            host,
-            f"it gave no answer within {seconds:g} s" + (f": {last}" if words else ""),
-            f"{again}; a slow host may be given more with --timeout",
-        )
+        told = f": {words[-1]}" if words else ""
+        hint = f"{again}; a slow host may be given more time with --timeout"
+        return fault("DSF245", host, f"it gave no answer within {seconds:g} s{told}", hint)
+    last = words[-1] if words else "no word of why"
     if code == LOST_CODE:
-        if "could not resolve hostname" in low:
-            hint = "mend its name in the hostfile, or add it to DNS, /etc/hosts or ~/.ssh/config"
-            return fault("DSF240", host, "its name does not resolve on this host", hint)
-        if "host key verification failed" in low or "identification has changed" in low:
-            changed = "changed" in low
-            what = "its host key is not the known one" if changed else "its host key is not known here"
-            keys = f"`ssh-keygen -R {shell.quote(host)}`, then " if changed else ""
-            hint = f"{keys}`ssh-keyscan {shell.quote(host)} >> ~/.ssh/known_hosts`, once you trust the key"
-            return fault("DSF242", host, what, hint)
-        if "permission denied" in low:
-            hint = f"`ssh-copy-id {shell.quote(host)}`: the launch asks no password"
-            return fault("DSF243", host, f"it lets nobody in without a password: {last}", hint)
-        for sign, what, hint in _NETWORK:
-            if sign in low:
-                return fault("DSF241", host, f"{what}: {last}", f"{hint}; {again}")
-        return fault("DSF245", host, f"the connection broke: {last}", again)
+        said = "\n".join(words).lower()
+        _, number, what, hint = next(row for row in _SSH if row[0] in said)
+        named = {"host": shell.quote(host), "last": last, "again": again}
+        return fault(number, host, what.format(**named), hint.format(**named))
+    return _no_probe(host, code, words, python) or fault(
+        "DSF245", host, f"what looks at it ended with code {code}: {last}", again
+    )
+
+
+def _no_probe(host: str, code: int, words: Sequence[str], python: str) -> Finding | None:
+    share = "install the environment at the same path on every host, or on a file system that all share"
     if code in (_NOT_FOUND, _NOT_RUN):
         what = "is not there" if code == _NOT_FOUND else "cannot be run"
-        hint = "install the environment at the same path on every host, or on a file system that all share"
-        return fault("DSF244", host, f"this Python {what}: {python} ({last})", hint)
-    if match := _NO_MODULE.search(said):
-        hint = f"install dsforge there for {python}, or put it on a file system that all hosts share"
-        return fault("DSF244", host, f"its Python {python} has no module {match['name']}", hint)
-    return fault("DSF245", host, f"the probe ended with code {code}: {last}", again)
+        return fault("DSF244", host, f"this Python {what}: {python}", share)
+    match = _NO_MODULE.search("\n".join(words))
+    if match is None:
+        return None
+    return fault("DSF244", host, f"its Python {python} has no module {match['name']}", share)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dsforge.base.errors import Finding
 from dsforge.base.units import format_bytes
 from dsforge.launch.comparison.known import Known, fault, warning
+from dsforge.rank.facts import SHM
 
 _SHM_BYTES_WITH_GPUS = 2**30
 """What NVIDIA's notes on NCCL advise for containers: `--shm-size=1g`."""
@@ -41,9 +42,9 @@ def check(known: Known) -> Iterator[Finding]:
             yield warning(
                 "DSF254",
                 host,
-                f"/dev/shm has {format_bytes(facts.shm_bytes)} left, NCCL and data workers want "
+                f"{SHM} has {format_bytes(facts.shm_bytes)} left, NCCL and data workers want "
                 f"{format_bytes(_SHM_BYTES_WITH_GPUS)}",
-                "start containers with --shm-size=1g or more, else `mount -o remount,size=8g /dev/shm`",
+                f"start containers with --shm-size=1g or more, else `mount -o remount,size=8g {SHM}`",
             )
         if facts.open_files < files:
             yield warning(
@@ -56,6 +57,6 @@ def check(known: Known) -> Iterator[Finding]:
             yield warning(
                 "DSF261",
                 host,
-                f"a process may lock {format_bytes(facts.locked_memory_bytes)} of memory, InfiniBand wants all",
+                f"a process may lock {format_bytes(facts.locked_memory_bytes)}, InfiniBand wants all memory",
                 "raise it for logins by ssh: `* - memlock unlimited` in /etc/security/limits.conf",
             )

@@ -1,0 +1,113 @@
+"""`preflight`: everything that would keep a recipe from running on its hosts, before a run is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dsforge.base.errors import DsforgeError, Finding, Severity
+from dsforge.launch.all_reduce import AllReduce, all_reduce
+from dsforge.launch.hosts import check_hosts
+from dsforge.launch.launchers import launcher_of
+from dsforge.launch.preflight import look
+from dsforge.launch.survey import Seen
+from dsforge.launch.types import LaunchRequest
+from dsforge.ops.start import StartOptions, prepare
+from dsforge.plan.types import Plan
+from dsforge.recipe.load import LoadedRecipe
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What was found. `all_reduce` is None where it was not wanted, or something failed before it."""
+
+    plan: Plan
+    hosts: tuple[Seen, ...]
+    findings: tuple[Finding, ...]
+    all_reduce: AllReduce | None
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether nothing was found that keeps the run from starting."""
+        return not any(one.severity is Severity.ERROR for one in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready mapping."""
+        sums = self.all_reduce
+        return {
+            "passed": self.passed,
+            "hosts": [_as_dict(seen, self.findings) for seen in self.hosts],
+            "findings": [one.as_dict() for one in self.findings],
+            "all_reduce": {
+                "bytes": sums.bytes,
+                "ranks": sums.ranks,
+                "seconds": sums.seconds,
+                "bytes_per_second": sums.bytes_per_second,
+            }
+            if sums is not None
+            else None,
+        }
+
+
+def preflight(loaded: LoadedRecipe, options: StartOptions, seconds: float, *, quick: bool) -> Preflight:
+    """Look at this host and at all others; unless `quick`, have the ranks sum over all of them.
+
+    No host has longer than `seconds` for an answer. DsforgeError where the recipe itself is refused.
+    """
+    request = _absolute(prepare(loaded, options))
+    found = look(request)
+    check = check_hosts(request, _reached(request, found.hosts), seconds)
+    result = Preflight(
+        request.plan,
+        check.seen,
+        (*(_as_finding(one) for one in found.refusals), *check.findings),
+        None,
+    )
+    if quick or not result.passed:
+        return result
+    try:
+        summed = all_reduce(request, seconds)
+    except DsforgeError as error:
+        summed = _as_finding(error)
+    if isinstance(summed, Finding):
+        return replace(result, findings=(summed, *result.findings))
+    return replace(result, all_reduce=summed)
+
+
+def _absolute(request: LaunchRequest) -> LaunchRequest:
+    return replace(
+        request, runs_root=request.runs_root.absolute(), recipe_root=request.recipe_root.absolute()
+    )
+
+
+def _reached(request: LaunchRequest, hosts: Sequence[str]) -> tuple[str, ...]:
+    """Return the hosts to ask: this one alone where the launcher starts nothing elsewhere."""
+    return tuple(hosts)[:1] if launcher_of(request.plan).here else tuple(hosts)
+
+
+def _as_finding(error: DsforgeError) -> Finding:
+    return Finding(error.code, Severity.ERROR, error.message, None, error.place, error.hint)
+
+
+def _as_dict(seen: Seen, findings: Sequence[Finding]) -> dict[str, Any]:
+    facts = seen.facts
+    own = [one for one in findings if one.place is not None and one.place.host == seen.host]
+    told: dict[str, Any] = {
+        "host": seen.host,
+        "node": seen.node,
+        "answered": facts is not None,
+        "passed": not any(one.severity is Severity.ERROR for one in own),
+    }
+    if facts is None:
+        return told
+    return {
+        **told,
+        "name": facts.host,
+        "versions": facts.versions,
+        "gpus": [gpu.name for gpu in facts.gpus],
+        "memory_bytes": facts.memory_bytes,
+        "address": facts.announced.address,
+        "interface": facts.route,
+        "clock_offset_seconds": seen.offset_seconds,
+    }
