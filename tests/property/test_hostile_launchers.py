@@ -107,7 +107,7 @@ def _through_ssh(folder: Path, *changes: dict[str, Any], **environ: str) -> dict
     render(plan, (HOSTS, "hosts")).write(bundle)
     programs = folder / "bin"
     programs.mkdir()
-    # As sshd does: the words after the host are one command of the user's shell, in an environment of its own.
+    # As sshd does: what follows the host is one command of the user's shell, in an environment of its own.
     ssh = '#!/bin/sh\nfor command; do :; done\nexec env -i PATH=/usr/bin:/bin sh -c "$command"\n'
     (programs / "ssh").write_text(ssh)
     (programs / "ssh").chmod(0o755)
