@@ -71,11 +71,11 @@ def _fewer(findings: Sequence[Finding]) -> list[Finding]:
         kinds.setdefault((one.code, one.message), []).append(one)
     shown = []
     for alike in kinds.values():
-        shown += alike[: _MOST_ALIKE - 1]
-        last, *more = alike[_MOST_ALIKE - 1 :] or [None]
-        if last is not None:
-            message = f"{last.message}; {len(more)} more hosts likewise" if more else last.message
-            shown.append(replace(last, message=message))
+        more = len(alike) - _MOST_ALIKE
+        if more > 0:
+            last = alike[_MOST_ALIKE - 1]
+            alike[_MOST_ALIKE - 1] = replace(last, message=f"{last.message}; {more} more hosts likewise")
+        shown += alike[:_MOST_ALIKE]
     return shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
@@ -59,6 +60,8 @@ def all_reduce(request: LaunchRequest, seconds: float) -> AllReduce | Finding:
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it holds other runs
+            runs.rmdir()
     if outcome.exit.code == 0 and measured:
         return measured[0]
     why = outcome.exit.message.splitlines()[0]

@@ -45,6 +45,11 @@ class Host:
         script = 'hostname "$0"; exec "$@"'
         return ["ip", "netns", "exec", self.name, *apart, "sh", "-c", script, self.name, *words]
 
+    def in_its_files(self, *words: str) -> None:
+        """Run a command that sees and changes what this host alone has mounted."""
+        assert self.daemon is not None
+        subprocess.run(["nsenter", f"--target={self.daemon.pid}", "--mount", *words], check=True)
+
 
 @dataclass
 class Cluster:
