@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from dsforge.base.canonical import dump_line, loads
 from dsforge.base.text import without_escapes
@@ -17,6 +20,7 @@ T = TypeVar("T")
 _LONGEST_LINE_BYTES = 16 * 2**20
 _MOST_LINES = 20
 _END_SECONDS = 2.0
+_LAST_SECONDS = 0.1
 _NAMES = {kind: name for name, kind in ASKS.items()}
 
 
@@ -38,7 +42,7 @@ class Talk:
         self._environ = dict(environ)
         self._seconds = seconds
         self._process: asyncio.subprocess.Process | None = None
-        self._errors: asyncio.Task[list[str]] | None = None
+        self._errors: IO[bytes] | None = None
         self.noise: list[str] = []
 
     async def ask(self, question: Any, answer: type[T]) -> T:
@@ -69,17 +73,17 @@ class Talk:
         raise SilenceError(code, await self._end())
 
     async def _start(self) -> asyncio.subprocess.Process:
+        # A file, for a connection that is kept for the next one holds it open beyond the end of this one.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end
         self._process = process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=self._errors,
             env=self._environ,
             limit=_LONGEST_LINE_BYTES,
             start_new_session=True,  # a Ctrl-C at the terminal is for dsforge
         )
-        assert process.stderr is not None, "a pipe"
-        self._errors = asyncio.create_task(_last_lines(process.stderr))
         return process
 
     async def close(self) -> None:
@@ -94,26 +98,20 @@ class Talk:
         if self._process is None or self._errors is None:
             return []
         try:
-            await asyncio.wait_for(self._process.wait(), _END_SECONDS if self._closing else 0.1)
+            await asyncio.wait_for(self._process.wait(), _END_SECONDS if self._closing else _LAST_SECONDS)
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
-        try:
-            return await asyncio.wait_for(asyncio.shield(self._errors), _END_SECONDS)
-        except TimeoutError:  # somebody whom it started holds its stderr
-            self._errors.cancel()
+                os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), _END_SECONDS)
+        if self._errors.closed:
             return []
+        with self._errors as stream:
+            stream.seek(0)
+            lines = stream.read(_LONGEST_LINE_BYTES).decode("utf-8", "replace").splitlines()
+        return [line for line in map(without_escapes, lines[-_MOST_LINES:]) if line.strip()]
 
     @property
     def _closing(self) -> bool:
         process = self._process
         return process is not None and process.stdin is not None and process.stdin.is_closing()
-
-
-async def _last_lines(stream: asyncio.StreamReader) -> list[str]:
-    lines: list[str] = []
-    with contextlib.suppress(ValueError):  # a line longer than is kept
-        while raw := await stream.readline():
-            lines = [*lines, without_escapes(raw.decode("utf-8", "replace").rstrip())][-_MOST_LINES:]
-    return [line for line in lines if line]
