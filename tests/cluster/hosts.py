@@ -48,7 +48,9 @@ class Host:
     def in_its_files(self, *words: str) -> None:
         """Run a command that sees and changes what this host alone has mounted."""
         assert self.daemon is not None
-        subprocess.run(["nsenter", f"--target={self.daemon.pid}", "--mount", *words], check=True)
+        started = self.daemon.pid
+        (daemon,) = Path("/proc", str(started), "task", str(started), "children").read_text().split()
+        subprocess.run(["nsenter", f"--target={daemon}", "--mount", "--pid", *words], check=True)
 
 
 @dataclass
