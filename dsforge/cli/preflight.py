@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsforge.base import shell
 from dsforge.base.exits import ExitCode
 from dsforge.base.units import format_bytes
 from dsforge.cli import output
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from dsforge.base.errors import Finding
     from dsforge.ops.preflight import Preflight
+    from dsforge.recipe.load import LoadedRecipe
 
 _MOST_ALIKE = 3
 """Findings of one kind that are shown in full: of 2,048 hosts without a package three say it all."""
@@ -43,6 +45,12 @@ def preflight(
     quick: Annotated[
         bool, typer.Option("--quick", help="Without the sum over all ranks; so does `launch`.")
     ] = False,
+    exclude_failed: Annotated[
+        bool,
+        typer.Option(
+            "--exclude-failed", help="Plan anew without the hosts that fail, if the recipe allows it."
+        ),
+    ] = False,
     timeout: Annotated[
         float, typer.Option(min=1, max=600, help="Seconds that a host has for an answer.")
     ] = 30.0,
@@ -51,9 +59,15 @@ def preflight(
 ) -> None:
     """Look at all hosts of a recipe at once, and sum over all its ranks. Exit 1 when it would not run."""
     from dsforge.ops.preflight import preflight as run_preflight
+    from dsforge.ops.preflight import without_failed
 
-    loaded = load(recipe, changes, set_, profile, json=json)
-    result = run_preflight(loaded, start_options(runs), timeout, quick=quick)
+    def loaded(more: Sequence[str] = ()) -> LoadedRecipe:
+        return load(recipe, changes, [*(set_ or ()), *more], profile, json=json)
+
+    options = start_options(runs)
+    result = run_preflight(loaded(), options, timeout, quick=quick)
+    if exclude_failed and not result.passed:
+        result = without_failed(result, loaded, options, timeout, quick=quick)
     output.findings(_fewer(result.findings))
     if json:
         output.as_json(result.as_dict())
@@ -94,6 +108,10 @@ def _print(result: Preflight) -> None:
         output.line(
             f"all-reduce of {format_bytes(sums.bytes)} over {sums.ranks} ranks: "
             f"{sums.seconds * 1000:.1f} ms, {format_bytes(sums.bytes_per_second)}/s a rank"
+        )
+    if result.left_out:
+        output.line(
+            f"without {', '.join(result.left_out)}: dsforge launch RECIPE {shell.join(result.changes)}"
         )
     errors = sum(one.severity.value == "error" for one in result.findings)
     warnings = len(result.findings) - errors

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from dsforge.launch.create import disk_error
 from dsforge.launch.run import launch_run
 from dsforge.launch.types import LaunchRequest, ProgressEvent
 from dsforge.plan.types import Plan
-from dsforge.render.bundle import render
+from dsforge.render.bundle import Bundle
 
 _EVENT = "all_reduce"
 """As dsforge.train.all_reduce writes it, which is not imported: it loads torch."""
@@ -33,13 +34,15 @@ class AllReduce:
         return 2 * (self.ranks - 1) / self.ranks * self.bytes / self.seconds
 
 
-def all_reduce(request: LaunchRequest, seconds: float) -> AllReduce | Finding:
+def all_reduce(
+    request: LaunchRequest, bundle_for: Callable[[Plan], Bundle], seconds: float
+) -> AllReduce | Finding:
     """Run it in a folder that is removed, and return what it measured, or why it failed.
 
-    Ranks that do not meet within `seconds` have failed. DsforgeError where this host cannot start it.
+    `bundle_for` renders another plan of the request's recipe. Ranks that do not meet within `seconds` have
+    failed. DsforgeError where this host cannot start it.
     """
     plan = _plan(request.plan, seconds)
-    hostfile = request.bundle.files["hostfile"], "bundle/hostfile"
     measured: list[AllReduce] = []
 
     def take(event: ProgressEvent) -> None:
@@ -54,7 +57,7 @@ def all_reduce(request: LaunchRequest, seconds: float) -> AllReduce | Finding:
         raise disk_error(runs, error) from error
     try:
         outcome = launch_run(
-            replace(request, plan=plan, bundle=render(plan, hostfile), runs_root=folder),
+            replace(request, plan=plan, bundle=bundle_for(plan), runs_root=folder),
             take,
             hosts_known=True,
         )
@@ -80,4 +83,4 @@ def _plan(plan: Plan, seconds: float) -> Plan:
     )
     checkpoint = plan.checkpoint.model_copy(update={"dir": None, "every_steps": 0, "resume": "never"})
     changed = {"trainer": "all_reduce", "external": None, "sinks": (), "launch": launch}
-    return plan.model_copy(update={**changed, "checkpoint": checkpoint, "hostfile": None})
+    return plan.model_copy(update={**changed, "checkpoint": checkpoint})

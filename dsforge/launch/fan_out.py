@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
-import json
 import os
 import signal
 import sys
@@ -17,10 +15,13 @@ from pathlib import Path
 
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
-from dsforge.launch.ssh import LOST_CODE, WIDTH, ssh_command
+from dsforge.launch.ssh import LOST_CODE, WIDTH, make_room, ssh_command
 from dsforge.rank.agent import READY, Job
+from dsforge.recipe.host_choice import parse_choice
 from dsforge.records import environment
-from dsforge.render.hosts import Hosts, parse_hostfile
+from dsforge.render.hosts import Gpus, parse_hostfile
+from dsforge.render.hosts.engine import world_info
+from dsforge.render.hosts.world import World
 
 LOST = "^dsforge: lost the connection to {host}$"
 _FAILED_SECONDS = 60.0
@@ -30,8 +31,9 @@ _FAILED_SECONDS = 60.0
 class FanOut:
     """One launch over ssh: every host's connection, and the first code that is not 0."""
 
-    def __init__(self, hosts: Hosts, *, master_port: str, trainer: list[str], names: list[str]) -> None:
+    def __init__(self, hosts: Gpus, *, master_port: str, trainer: list[str], names: list[str]) -> None:
         self._hosts = hosts
+        self._world_info = world_info(hosts)
         self._master_port = master_port
         self._trainer = trainer
         self._environ = {name: os.environ[name] for name in names if name in os.environ}
@@ -54,12 +56,10 @@ class FanOut:
 
     def job(self, node: int) -> Job:
         """Return what one host starts: deepspeed's launcher for its ranks."""
-        world = json.dumps({host: list(range(slots)) for host, slots in self._hosts.items()})
-        info = base64.urlsafe_b64encode(world.encode()).decode()
         first = next(iter(self._hosts))
         argv = [
             *(sys.executable, "-u", "-m", "deepspeed.launcher.launch"),
-            *(f"--world_info={info}", f"--node_rank={node}"),
+            *(f"--world_info={self._world_info}", f"--node_rank={node}"),
             *(f"--master_addr={first}", f"--master_port={self._master_port}"),
             *("--no_local_rank", "--module", "dsforge.rank.main", *self._trainer),
         ]
@@ -117,6 +117,15 @@ async def _line(stream: asyncio.StreamReader) -> str | None:
     return raw.decode("utf-8", "replace").rstrip("\r\n") if raw else None
 
 
+def _hosts(hostfile: Path, include: str | None) -> Gpus:
+    """Return the GPUs of each host's ranks."""
+    hosts = parse_hostfile(hostfile.read_text("utf-8"), str(hostfile))
+    if include is None:
+        return World(hosts).ranks()
+    chosen = {one.host: one.gpus or () for one in parse_choice(include)}
+    return {host: chosen[host] for host in hosts}
+
+
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -126,13 +135,15 @@ def main(words: list[str]) -> int:
     """Launch over ssh; return 0 when every host's launcher did."""
     parser = argparse.ArgumentParser(prog="python -m dsforge.launch.fan_out", description=__doc__)
     parser.add_argument("--hostfile", type=Path, required=True)
+    parser.add_argument("--include", metavar="HOST:GPUS@...", help="the GPUs to use, of every host")
     parser.add_argument("--master-port", required=True)
     parser.add_argument("--pass", dest="names", action="append", default=[], metavar="NAME")
     parser.add_argument("trainer", nargs="+")
     given = parser.parse_args(words)
     try:
-        hosts = parse_hostfile(given.hostfile.read_text("utf-8"), str(given.hostfile))
-    except (OSError, DsforgeError) as error:
+        hosts = _hosts(given.hostfile, given.include)
+        make_room(2 * len(hosts))
+    except (OSError, ValueError, DsforgeError) as error:
         sys.stderr.write(f"dsforge: {error}\n")
         return int(ExitCode.ENVIRONMENT)
     if environment.LEASE in os.environ:

@@ -21,7 +21,7 @@ from dsforge.launch.comparison import compare
 from dsforge.launch.comparison.known import Known
 from dsforge.launch.create import disk_error
 from dsforge.launch.launchers import launcher_of
-from dsforge.launch.ssh import CONNECT_SECONDS, ssh_command
+from dsforge.launch.ssh import CONNECT_SECONDS, make_room, ssh_command
 from dsforge.launch.survey import Seen, survey
 from dsforge.launch.types import LaunchRequest
 from dsforge.plan.types import Plan
@@ -32,6 +32,8 @@ ANSWER_SECONDS = 30.0
 """For one answer of a host: Python starts there from a file system that thousands may read at once."""
 _PROBE = "dsforge.rank.probe"
 _PORTS = 20
+_FILES_A_HOST = 3
+"""Two pipes, and what ssh says."""
 _RECORDS_BYTES = 64 * 10**6
 """Logs, metrics and events of a run: they grow, and this is where little is left."""
 
@@ -72,6 +74,10 @@ def check_hosts(request: LaunchRequest, hosts: Sequence[str], seconds: float = A
             files=_files(request),
             ops=str(ops),
         )
+        try:
+            make_room(_FILES_A_HOST * len(hosts))
+        except ValueError as error:
+            raise DsforgeError("DSF266", str(error), exit_code=ExitCode.ENVIRONMENT) from None
         port = machine.wanted_port(environ)
         ports = (port,) if port is not None else machine.some_ports(_PORTS)
         seen = tuple(survey(hosts, _command(plan, environ, seconds), environ, question, ports, seconds))

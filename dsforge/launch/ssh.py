@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shlex
 import sys
 from collections.abc import Mapping
@@ -13,6 +14,8 @@ WIDTH = 64
 CONNECT_SECONDS = 20
 LOST_CODE = 255
 """ssh's own exit code; any other is that of what it ran."""
+_OTHER_FILES = 64
+"""Besides those that stay open: ssh's own while it starts, ours."""
 
 
 def ssh_command(
@@ -33,3 +36,13 @@ def ssh_command(
     )
     words = [word for option in options for word in ("-o", option)]
     return ["ssh", "-T", *shlex.split(arguments), *words, "--", host, f"exec {remote}"]
+
+
+def make_room(files: int) -> None:
+    """Let this process hold so many files open; ValueError where the system's hard limit does not."""
+    needed = files + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
+        raise ValueError(f"{needed} open files are needed, `ulimit -Hn` allows {hard}: raise it")
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dsforge.base.errors import DsforgeError, Finding, Severity
+from dsforge.base.exits import ExitCode
 from dsforge.launch.all_reduce import AllReduce, all_reduce
 from dsforge.launch.hosts import check_hosts
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.preflight import look
 from dsforge.launch.survey import Seen
 from dsforge.launch.types import LaunchRequest
+from dsforge.ops.bundles import bundle_for
 from dsforge.ops.start import StartOptions, prepare
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
@@ -20,12 +22,17 @@ from dsforge.recipe.load import LoadedRecipe
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What was found. `all_reduce` is None where it was not wanted, or something failed before it."""
+    """What was found. `all_reduce` is None where it was not wanted, or something failed before it.
+
+    `left_out`: hosts that failed, if the plan holds without them under these `changes` of the recipe.
+    """
 
     plan: Plan
     hosts: tuple[Seen, ...]
     findings: tuple[Finding, ...]
     all_reduce: AllReduce | None
+    left_out: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -39,6 +46,8 @@ class Preflight:
             "passed": self.passed,
             "hosts": [_as_dict(seen, self.findings) for seen in self.hosts],
             "findings": [one.as_dict() for one in self.findings],
+            "left_out": list(self.left_out),
+            "changes": list(self.changes),
             "all_reduce": {
                 "bytes": sums.bytes,
                 "ranks": sums.ranks,
@@ -67,12 +76,51 @@ def preflight(loaded: LoadedRecipe, options: StartOptions, seconds: float, *, qu
     if quick or not result.passed:
         return result
     try:
-        summed = all_reduce(request, seconds)
+        summed = all_reduce(request, lambda plan: bundle_for(plan, loaded), seconds)
     except DsforgeError as error:
         summed = _as_finding(error)
     if isinstance(summed, Finding):
         return replace(result, findings=(summed, *result.findings))
     return replace(result, all_reduce=summed)
+
+
+def without_failed(
+    failed: Preflight,
+    reload: Callable[[Sequence[str]], LoadedRecipe],
+    options: StartOptions,
+    seconds: float,
+    *,
+    quick: bool,
+) -> Preflight:
+    """Plan anew for the hosts that did not fail, and look at those again.
+
+    `reload` loads the recipe with changes. What the recipe says stays: its batch, and every degree that it
+    names. DsforgeError DSF267 where that is no plan.
+    """
+    blamed = {_host_of(one) for one in failed.findings if one.severity is Severity.ERROR}
+    names = [seen.host for seen in failed.hosts if seen.host in blamed]
+    nodes = len(failed.hosts) - len(names)
+    if not blamed <= set(names) or not nodes:
+        return failed  # what is at fault is no single host
+    choice = "@".join(filter(None, (failed.plan.exclude, *names)))
+    changes = (f"cluster.nodes={nodes}", f"cluster.exclude={choice}")
+    try:
+        result = preflight(reload(changes), options, seconds, quick=quick)
+    except DsforgeError as error:
+        raise DsforgeError(
+            "DSF267",
+            f"without {', '.join(names)} there is no plan for {nodes} nodes: {error.message}",
+            error.place,
+            error.hint or "leave parallel.dp to auto, or mend the hosts",
+            ExitCode.FINDINGS,
+            failed.findings,
+        ) from None
+    warned = tuple(replace(one, severity=Severity.WARNING) for one in failed.findings)
+    return replace(result, findings=(*result.findings, *warned), left_out=tuple(names), changes=changes)
+
+
+def _host_of(finding: Finding) -> str | None:
+    return finding.place.host if finding.place is not None else None
 
 
 def _absolute(request: LaunchRequest) -> LaunchRequest:

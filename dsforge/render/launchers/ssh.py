@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from dsforge.plan.types import Plan
-from dsforge.render.hosts import Hosts, render_hosts
+from dsforge.render.hosts import Gpus, Hosts, World, render_hosts
+from dsforge.render.hosts.engine import LONGEST_WORD, check_room, include, world_info
 from dsforge.render.script import PASSED_ON, script
 
+_ROOM = LONGEST_WORD - len("--world_info=")
 
-def files(plan: Plan, hosts: Hosts | None) -> dict[str, str]:
+
+def files(plan: Plan, hosts: Hosts | None, gpus: Gpus | None = None) -> dict[str, str]:
     """Return the hostfile and the script; the first host is where ranks meet."""
     assert hosts is not None, "refused by DSF155"
+    chosen = include(gpus) if gpus else None
+    needed = max(len(world_info(World(hosts, gpus).ranks())), len(chosen or ""))
+    check_room(needed, _ROOM, len(hosts), "plan for fewer hosts, or set launch.launcher=slurm")
     names = sorted({*PASSED_ON, *plan.launch.env, *plan.launch.env_from})
     return {
         "hostfile": render_hosts(hosts),
-        "launch.sh": script("ssh", plan, dsforge='"$dsforge_python" -m dsforge.cli', handed_over=names),
+        "launch.sh": script(
+            "ssh",
+            plan,
+            dsforge='"$dsforge_python" -m dsforge.cli',
+            handed_over=names,
+            include=chosen,
+        ),
     }
