@@ -72,7 +72,7 @@ def all_reduce(
     hint = "NCCL_DEBUG=INFO or TORCH_DISTRIBUTED_DEBUG=DETAIL in launch.env tells more"
     place = Place(host=outcome.exit.host, rank=outcome.exit.rank)
     return Finding(
-        "DSF265", Severity.ERROR, f"the ranks could not sum over all: {why}{last}", None, place, hint
+        "DSF275", Severity.ERROR, f"the ranks could not sum over all: {why}{last}", None, place, hint
     )
 
 

@@ -77,7 +77,7 @@ def check_hosts(request: LaunchRequest, hosts: Sequence[str], seconds: float = A
         try:
             make_room(_FILES_A_HOST * len(hosts))
         except ValueError as error:
-            raise DsforgeError("DSF266", str(error), exit_code=ExitCode.ENVIRONMENT) from None
+            raise DsforgeError("DSF276", str(error), exit_code=ExitCode.ENVIRONMENT) from None
         port = machine.wanted_port(environ)
         ports = (port,) if port is not None else machine.some_ports(_PORTS)
         seen = tuple(survey(hosts, _command(plan, environ, seconds), environ, question, ports, seconds))

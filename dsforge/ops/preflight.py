@@ -65,6 +65,7 @@ def preflight(loaded: LoadedRecipe, options: StartOptions, seconds: float, *, qu
     No host has longer than `seconds` for an answer. DsforgeError where the recipe itself is refused.
     """
     request = _absolute(prepare(loaded, options))
+    _check_reachable(request)
     found = look(request)
     check = check_hosts(request, _reached(request, found.hosts), seconds)
     result = Preflight(
@@ -95,7 +96,7 @@ def without_failed(
     """Plan anew for the hosts that did not fail, and look at those again.
 
     `reload` loads the recipe with changes. What the recipe says stays: its batch, and every degree that it
-    names. DsforgeError DSF267 where that is no plan.
+    names. DsforgeError DSF277 where that is no plan.
     """
     blamed = {_host_of(one) for one in failed.findings if one.severity is Severity.ERROR}
     names = [seen.host for seen in failed.hosts if seen.host in blamed]
@@ -108,7 +109,7 @@ def without_failed(
         result = preflight(reload(changes), options, seconds, quick=quick)
     except DsforgeError as error:
         raise DsforgeError(
-            "DSF267",
+            "DSF277",
             f"without {', '.join(names)} there is no plan for {nodes} nodes: {error.message}",
             error.place,
             error.hint or "leave parallel.dp to auto, or mend the hosts",
@@ -127,6 +128,18 @@ def _absolute(request: LaunchRequest) -> LaunchRequest:
     return replace(
         request, runs_root=request.runs_root.absolute(), recipe_root=request.recipe_root.absolute()
     )
+
+
+def _check_reachable(request: LaunchRequest) -> None:
+    launcher = launcher_of(request.plan)
+    if launcher.ssh is None and not launcher.here:
+        raise DsforgeError(
+            "DSF278",
+            f"the {request.plan.launch.launcher} launcher reaches its hosts by itself, not over ssh: "
+            "none can be asked from here",
+            hint="`dsforge launch` starts it; the ranks are still compared with the plan before the first step",
+            exit_code=ExitCode.FINDINGS,
+        )
 
 
 def _reached(request: LaunchRequest, hosts: Sequence[str]) -> tuple[str, ...]:

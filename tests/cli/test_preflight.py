@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from dsforge.launch.launchers import LAUNCHERS
+from dsforge.launch.launchers.base import Launcher
 from dsforge.rank.interfaces import interfaces
 from tests.launch_support.bundles import REPOSITORY
 from tests.support.recipes import SMALL, write
@@ -59,9 +61,15 @@ def test_a_host_that_fails_is_told_and_nothing_is_launched(cli: Cli, recipe: Pat
     ]
     launched = cli("launch", recipe, *TWO, "--runs", tmp_path / "runs")
     assert launched.code == 3
-    assert "DSF241" in launched.err
+    assert "DSF251" in launched.err
     assert "host gone-1" in launched.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_launcher_without_ssh_has_no_hosts_to_ask(cli: Cli, recipe: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(LAUNCHERS, "slurm", Launcher(runner="srun"))
+    shown = cli("preflight", recipe, "launch.launcher=slurm", "--json")
+    assert (shown.code, shown.json["error"]["code"]) == (1, "DSF278")
 
 
 @needs_a_network
@@ -73,7 +81,7 @@ def test_without_the_hosts_that_fail_the_plan_is_made_anew(cli: Cli, recipe: Pat
     assert [host["host"] for host in told.json["hosts"]] == [HERE]
     # What was found stays told, and keeps nothing from starting any more.
     assert {one["severity"] for one in told.json["findings"]} == {"warning"}
-    assert "DSF241" in {one["code"] for one in told.json["findings"]}
+    assert "DSF251" in {one["code"] for one in told.json["findings"]}
     plan = cli("plan", recipe, *TWO, *told.json["changes"], "--json").json
     assert (plan["layout"]["world_size"], plan["batch"]["global_size"]) == (4, 32)
 
@@ -82,7 +90,7 @@ def test_without_the_hosts_that_fail_the_plan_is_made_anew(cli: Cli, recipe: Pat
 def test_what_the_recipe_names_is_not_bent(cli: Cli, recipe: Path):
     told = cli("preflight", recipe, *TWO, "parallel.dp=2", "--quick", "--json", "--exclude-failed")
     assert told.code == 1
-    assert told.json["error"]["code"] == "DSF267"
+    assert told.json["error"]["code"] == "DSF277"
     assert told.json["error"]["message"].startswith("without gone-1 there is no plan for 1 nodes: ")
 
 

@@ -116,13 +116,13 @@ def test_all_faults_are_told_at_once_each_with_its_host(cluster: Cluster, tmp_pa
     assert code == 1
     found = errors_of(told)
     runs = str(tmp_path / "runs")
-    version = found["DSF247", second.address]
+    version = found["DSF257", second.address]
     assert version["message"] == f"it has torch 2.1.2, this host has {metadata.version('torch')}"
     assert version["hint"].endswith(f"-m pip install 'torch=={metadata.version('torch')}'`")
-    assert found["DSF250", second.address]["message"].startswith(f"{runs} is another folder there")
-    assert found["DSF253", second.address]["message"].startswith(f"{runs} has ")
-    assert found["DSF260", first.address]["message"] == "port 29871, where the ranks would meet, is in use"
-    assert {host for code, host in found if code == "DSF258"} == {second.address}
+    assert found["DSF260", second.address]["message"].startswith(f"{runs} is another folder there")
+    assert found["DSF263", second.address]["message"].startswith(f"{runs} has ")
+    assert found["DSF270", first.address]["message"] == "port 29871, where the ranks would meet, is in use"
+    assert {host for code, host in found if code == "DSF268"} == {second.address}
     assert started_nothing(tmp_path)
     assert [host["passed"] for host in told["hosts"]] == [False, False]
 
@@ -134,8 +134,8 @@ def test_a_host_without_a_way_to_the_first_is_named(cluster: Cluster, tmp_path: 
         code, told = dsforge(cluster, recipe, "launch")
     assert code == 3
     found = errors_of(told)
-    assert found["DSF252", second.address]["message"] == f"{recipe} cannot be read there"
-    missed = found["DSF259", second.address]
+    assert found["DSF262", second.address]["message"] == f"{recipe} cannot be read there"
+    missed = found["DSF269", second.address]
     assert missed["message"].startswith(f"it does not reach {first.address} ({first.address}), where the ran")
     assert missed["message"].endswith(": no route to host")
     assert started_nothing(tmp_path)
@@ -153,19 +153,19 @@ def test_hosts_that_do_not_answer_and_one_under_two_names(cluster: Cluster, tmp_
     code, told = dsforge(cluster, recipe, "preflight", "--quick", *changes, DSFORGE_SSH_ARGS=f"-F {config}")
     assert code == 1
     found = errors_of(told)
-    assert found["DSF246", "twin"]["message"].startswith(f"{worker.address} and twin are one host")
-    assert "nothing listens for ssh there" in found["DSF241", cluster.head.address]["message"]
-    assert "No route to host" in found["DSF241", missing]["message"]
-    assert ("DSF240", "nowhere.invalid") in found
+    assert found["DSF256", "twin"]["message"].startswith(f"{worker.address} and twin are one host")
+    assert "nothing listens for ssh there" in found["DSF251", cluster.head.address]["message"]
+    assert "No route to host" in found["DSF251", missing]["message"]
+    assert ("DSF250", "nowhere.invalid") in found
     assert [host["answered"] for host in told["hosts"]] == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize(
     ("chosen", "code", "said"),
     [
-        (None, "DSF257", "would give 127.0.0.1 as their address"),
-        ("lo", "DSF257", "GLOO_SOCKET_IFNAME=lo is its loopback"),
-        ("eth7", "DSF256", "GLOO_SOCKET_IFNAME=eth7 names eth7, which it does not have; it has lo, eth0"),
+        (None, "DSF267", "would give 127.0.0.1 as their address"),
+        ("lo", "DSF267", "GLOO_SOCKET_IFNAME=lo is its loopback"),
+        ("eth7", "DSF266", "GLOO_SOCKET_IFNAME=eth7 names eth7, which it does not have; it has lo, eth0"),
     ],
 )
 def test_the_wrong_interface_is_found_before_a_rank_starts(

@@ -1,4 +1,4 @@
-"""DSF248, DSF249: the GPUs that the plan counts on, and who else uses them."""
+"""DSF258, DSF259: the GPUs that the plan counts on, and who else uses them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check(known: Known) -> Iterator[Finding]:
             yield from _one(host, index, gpu)
         if facts.xids:
             yield warning(
-                "DSF249",
+                "DSF259",
                 host,
                 f"its kernel tells of GPU faults: {facts.xids[-1]}",
                 "`dmesg | grep Xid` there; 48, 63, 64, 79, 94 and 95 are the hardware's: leave the host out",
@@ -33,17 +33,17 @@ def check(known: Known) -> Iterator[Finding]:
         common = drivers.most_common(1)[0][0] if drivers else ""
         if own - {common}:
             hint = f"install driver {common} there"
-            yield warning("DSF249", host, f"its driver is {min(own)}, most hosts have {common}", hint)
+            yield warning("DSF259", host, f"its driver is {min(own)}, most hosts have {common}", hint)
 
 
 def _planned(known: Known, host: str, facts: HostFacts) -> Iterator[Finding]:
     wanted = known.plan.layout.gpus_per_node
     if facts.gpu_problem is not None:
         hint = "mend the driver there (`nvidia-smi`), or leave the host out of the hostfile"
-        yield fault("DSF248", host, f"its GPUs cannot be counted: {facts.gpu_problem}", hint)
+        yield fault("DSF258", host, f"its GPUs cannot be counted: {facts.gpu_problem}", hint)
     elif len(facts.gpus) < wanted:
         yield fault(
-            "DSF248",
+            "DSF258",
             host,
             f"it has {len(facts.gpus)} GPUs, its slots promise {wanted}",
             f"slots={len(facts.gpus)} in the hostfile and cluster.gpus_per_node={len(facts.gpus)}, "
@@ -54,14 +54,14 @@ def _planned(known: Known, host: str, facts: HostFacts) -> Iterator[Finding]:
         # A GPU that the catalogue does not know is told by nobody: its memory may be what the plan has.
         if kind is not None and kind.name != known.plan.gpu:
             hint = f"set cluster.gpu={kind.name}, or name hosts that have {known.plan.gpu}"
-            yield fault("DSF248", host, f"it has {name}, the recipe has {known.plan.gpu}", hint)
+            yield fault("DSF258", host, f"it has {name}, the recipe has {known.plan.gpu}", hint)
 
 
 def _one(host: str, index: int, gpu: Gpu) -> Iterator[Finding]:
     if gpu.processes:
         shown = ", ".join(gpu.processes[:_MOST_SHOWN])
         hint = "wait for them or end them; their memory is not there for the plan"
-        yield warning("DSF249", host, f"GPU {index} is in use: {shown}", hint)
+        yield warning("DSF259", host, f"GPU {index} is in use: {shown}", hint)
     if gpu.errors:
         hint = "reset or replace it, and leave the host out until then"
-        yield warning("DSF249", host, f"GPU {index} has {gpu.errors} uncorrected memory errors", hint)
+        yield warning("DSF259", host, f"GPU {index} has {gpu.errors} uncorrected memory errors", hint)

@@ -1,4 +1,4 @@
-"""DSF250 to DSF253: folders that all hosts share, and files that are equal on all."""
+"""DSF260 to DSF263: folders that all hosts share, and files that are equal on all."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def check(known: Known) -> Iterator[Finding]:
                 continue
             if mark.size_bytes is None:
                 hint = f"put {Path(mark.path).parent} on a file system that all hosts share, or copy it there"
-                yield fault("DSF252", host, f"{mark.path} cannot be read there", hint)
+                yield fault("DSF262", host, f"{mark.path} cannot be read there", hint)
             else:
                 copy = shell.join(["scp", "--", mark.path, f"{host}:{mark.path}"])
                 sizes = f"{mark.size_bytes} bytes there, {own.size_bytes} here"
-                yield fault("DSF252", host, f"{mark.path} is another file there ({sizes})", f"`{copy}`")
+                yield fault("DSF262", host, f"{mark.path} is another file there ({sizes})", f"`{copy}`")
 
 
 def _folder(known: Known, host: str, folder: Folder) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def _folder(known: Known, host: str, folder: Folder) -> Iterator[Finding]:
         is_there = folder.refused is None or folder.free_bytes or folder.free_files is not None
         what = "is another folder there: what is written here is not read" if is_there else "is not there"
         yield fault(
-            "DSF250",
+            "DSF260",
             host,
             f"{folder.path} {what}",
             "name a folder on a file system that all hosts share: --runs, checkpoint.dir",
@@ -47,14 +47,14 @@ def _folder(known: Known, host: str, folder: Folder) -> Iterator[Finding]:
     if folder.free_bytes < needed or folder.free_files == 0:
         left = "no more files" if folder.free_bytes >= needed else f"{format_bytes(folder.free_bytes)} left"
         yield fault(
-            "DSF253",
+            "DSF263",
             host,
             f"{folder.path} has {left}, the run writes {format_bytes(needed)}",
             f"free space there (`df -h {shell.quote(folder.path)}`), or name another folder",
         )
     elif folder.refused is not None:
         yield fault(
-            "DSF251",
+            "DSF261",
             host,
             f"{folder.path} cannot be written there: {folder.refused}",
             f"give the right to write: `ls -ld {shell.quote(folder.path)}` there",

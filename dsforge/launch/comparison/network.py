@@ -1,4 +1,4 @@
-"""DSF256 to DSF260: the addresses that ranks will give each other, and whether they lead anywhere."""
+"""DSF266 to DSF270: the addresses that ranks will give each other, and whether they lead anywhere."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def _announced(known: Known, host: str, facts: HostFacts) -> Iterator[Finding]:
         names = ", ".join(chosen.missing)
         there = ", ".join(one.name for one in facts.interfaces if one.addresses) or "none"
         yield fault(
-            "DSF256",
+            "DSF266",
             host,
             f"{chosen.variable}={chosen.value} names {names}, which it does not have; it has {there}",
             _choice(known, chosen.variable),
         )
     elif chosen.address is None:
-        yield fault("DSF256", host, "it has no interface with an address", "`ip address` there shows them")
+        yield fault("DSF266", host, "it has no interface with an address", "`ip address` there shows them")
     elif is_loopback(chosen.address):
         why = (
             f"{chosen.variable}={chosen.value} is its loopback"
@@ -47,7 +47,7 @@ def _announced(known: Known, host: str, facts: HostFacts) -> Iterator[Finding]:
             else f"{chosen.variable} is not set, and its own name {facts.host} leads to no other address"
         )
         yield fault(
-            "DSF257",
+            "DSF267",
             host,
             f"its ranks would give {chosen.address} as their address, which no other host reaches: {why}",
             _choice(known, chosen.variable),
@@ -77,7 +77,7 @@ def _meeting(known: Known) -> Iterator[Finding]:
     if first.listening is not None and first.listening.meeting_port is None:
         if known.port is not None:
             yield fault(
-                "DSF260",
+                "DSF270",
                 first.host,
                 f"port {known.port}, where the ranks would meet, is in use",
                 f"MASTER_PORT={known.port + 1 if known.port < 65_535 else known.port - 1}, or unset it: then "
@@ -85,7 +85,7 @@ def _meeting(known: Known) -> Iterator[Finding]:
             )
         else:
             hint = "`ss -ltn` there shows them"
-            yield fault("DSF260", first.host, "none of the ports that were tried is free", hint)
+            yield fault("DSF270", first.host, "none of the ports that were tried is free", hint)
     for seen in known.seen:
         if seen.meeting_fault is not None and seen.facts is not None:
             yield _no_meeting(known, seen, seen.facts, seen.meeting_fault)
@@ -95,14 +95,14 @@ def _no_meeting(known: Known, seen: Seen, facts: HostFacts, why: str) -> Finding
     master, first = known.question.master, known.seen[0]
     if not facts.master_addresses:
         return fault(
-            "DSF259",
+            "DSF269",
             seen.host,
             f"the name of the first host, {master}, does not resolve there",
             f"add {master} to DNS or its /etc/hosts, or name the first host by its address in the hostfile",
         )
     if any(map(is_loopback, facts.master_addresses)) and seen is not first:
         return fault(
-            "DSF259",
+            "DSF269",
             seen.host,
             f"{master}, the first host, leads to {facts.master_addresses[0]} there, which is itself",
             f"take {master} out of the 127.* lines of its /etc/hosts",
@@ -113,7 +113,7 @@ def _no_meeting(known: Known, seen: Seen, facts: HostFacts, why: str) -> Finding
         if seen is not first and any(address in one.addresses for one in facts.interfaces)
     )
     return fault(
-        "DSF259",
+        "DSF269",
         seen.host,
         f"it does not reach {master} ({facts.master_addresses[0]}), where the ranks meet: {why}{also}",
         f"mend its route or firewall: `ip route get {facts.master_addresses[0]}` there",
@@ -123,7 +123,7 @@ def _no_meeting(known: Known, seen: Seen, facts: HostFacts, why: str) -> Finding
 def _not_reached(known: Known, seen: Seen, other: str, why: str) -> Finding:
     there = next(facts.announced for host, facts in known.answered() if host == other)
     return fault(
-        "DSF258",
+        "DSF268",
         seen.host,
         f"it does not reach {there.address}, the address that ranks on {other} would give: {why}",
         f"mend its route or firewall, or choose another interface: launch.env.{there.variable}",

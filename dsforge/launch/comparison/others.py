@@ -1,4 +1,4 @@
-"""DSF255, DSF262: clocks that differ, and what dead runs have left."""
+"""DSF265, DSF272: clocks that differ, and what dead runs have left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check(known: Known) -> Iterator[Finding]:
         if off > _CLOCK_SECONDS:
             way = "ahead of" if seen.offset_seconds > 0 else "behind"
             yield warning(
-                "DSF255",
+                "DSF265",
                 seen.host,
                 f"its clock is {abs(seen.offset_seconds):.1f} s {way} this host's: "
                 "what happened first on two hosts could not be told",
@@ -30,7 +30,7 @@ def check(known: Known) -> Iterator[Finding]:
             if left.is_dead or left.lease in known.dead_leases:
                 pids = " ".join(map(str, left.pids[:_MOST_SHOWN]))
                 yield warning(
-                    "DSF262",
+                    "DSF272",
                     host,
                     f"{len(left.pids)} processes of a dead run are left: {left.attempt}",
                     f"`kill -9 {pids}` there",

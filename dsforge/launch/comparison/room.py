@@ -1,4 +1,4 @@
-"""DSF254, DSF261: memory, shared memory, and the limits that a host sets its processes."""
+"""DSF264, DSF271: memory, shared memory, and the limits that a host sets its processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check(known: Known) -> Iterator[Finding]:
     for host, facts in known.answered():
         if facts.memory_bytes and states > facts.memory_bytes:
             yield fault(
-                "DSF254",
+                "DSF264",
                 host,
                 f"its ranks hold {format_bytes(states)} of model states, it has "
                 f"{format_bytes(facts.memory_bytes)} of memory",
@@ -32,7 +32,7 @@ def check(known: Known) -> Iterator[Finding]:
             )
         elif facts.memory_bytes and states > facts.available_bytes:
             yield warning(
-                "DSF254",
+                "DSF264",
                 host,
                 f"its ranks hold {format_bytes(states)} of model states, "
                 f"{format_bytes(facts.available_bytes)} of its memory are free",
@@ -40,7 +40,7 @@ def check(known: Known) -> Iterator[Finding]:
             )
         if gpus and facts.shm_bytes < _SHM_BYTES_WITH_GPUS:
             yield warning(
-                "DSF254",
+                "DSF264",
                 host,
                 f"{SHM} has {format_bytes(facts.shm_bytes)} left, NCCL and data workers want "
                 f"{format_bytes(_SHM_BYTES_WITH_GPUS)}",
@@ -48,14 +48,14 @@ def check(known: Known) -> Iterator[Finding]:
             )
         if facts.open_files < files:
             yield warning(
-                "DSF261",
+                "DSF271",
                 host,
                 f"a process may open {facts.open_files} files, a rank of {layout.world_size} wants {files}",
                 "raise it for logins by ssh: `* soft nofile 65536` in /etc/security/limits.conf",
             )
         if gpus and facts.has_fabric and facts.locked_memory_bytes is not None:
             yield warning(
-                "DSF261",
+                "DSF271",
                 host,
                 f"a process may lock {format_bytes(facts.locked_memory_bytes)}, InfiniBand wants all memory",
                 "raise it for logins by ssh: `* - memlock unlimited` in /etc/security/limits.conf",

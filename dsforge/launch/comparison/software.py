@@ -1,4 +1,4 @@
-"""DSF247, DSF263: the same Python and packages on every host, and kernels that can be compiled."""
+"""DSF257, DSF273: the same Python and packages on every host, and kernels that can be compiled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check(known: Known) -> Iterator[Finding]:
             if wanted != found:
                 there = f"{name} {found}" if found else f"no {name}"
                 yield fault(
-                    "DSF247",
+                    "DSF257",
                     host,
                     f"it has {there}, this host has {wanted or 'none'}",
                     _hint(name, wanted, known.python),
@@ -31,7 +31,7 @@ def check_ops(known: Known, needed: tuple[str, ...]) -> Iterator[Finding]:
         missing = [name for name, there in facts.compilers.items() if not there]
         if absent and missing:
             yield warning(
-                "DSF263",
+                "DSF273",
                 host,
                 f"{', '.join(absent)} is not built, and it has no {', '.join(missing)}: "
                 "PyTorch's own is used instead",

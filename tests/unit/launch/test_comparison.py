@@ -51,7 +51,7 @@ def test_silence_is_explained(case: dict[str, Any]):
 def test_one_host_under_two_names():
     found = only(compared(hosts(facts(machine="m"), facts(machine="m", host="node"))))
     assert (found.code, found.message) == (
-        "DSF246",
+        "DSF256",
         "node-1 and node-2 are one host, which calls itself node",
     )
 
@@ -60,15 +60,15 @@ def test_other_and_missing_packages_are_named_with_what_installs_them():
     versions = {"python": "3.11.7", "dsforge": "1", "deepspeed": "0.19.8"}
     found = compared(hosts(facts(), facts(versions=versions)))
     assert told(found) == [
-        ("DSF247", "node-2", "it has deepspeed 0.19.8, this host has none"),
-        ("DSF247", "node-2", "it has no torch, this host has 2.13.0"),
+        ("DSF257", "node-2", "it has deepspeed 0.19.8, this host has none"),
+        ("DSF257", "node-2", "it has no torch, this host has 2.13.0"),
     ]
     assert found[1].hint == "there: `/venv/bin/python -m pip install 'torch==2.13.0'`"
 
 
 def test_fewer_gpus_than_slots():
     found = only(compared(hosts(facts(gpus=(GPU, GPU)), facts(gpus=(GPU,))), plan_on("h100-sxm-80gb")))
-    assert (found.code, found.message) == ("DSF248", "it has 1 GPUs, its slots promise 2")
+    assert (found.code, found.message) == ("DSF258", "it has 1 GPUs, its slots promise 2")
     assert "slots=1" in (found.hint or "")
 
 
@@ -103,20 +103,20 @@ def test_gpus_in_use_ailing_or_with_another_driver_are_warned_of():
 @pytest.mark.parametrize(
     ("folder", "code", "message"),
     [
-        (Folder(RUNS, None, None, 10**13, 5), "DSF250", f"{RUNS} is another folder there"),
-        (Folder(RUNS, "else", None, 10**13, 5), "DSF250", f"{RUNS} is another folder there"),
-        (Folder(RUNS, None, "No such file or directory", 0, None), "DSF250", f"{RUNS} is not there"),
+        (Folder(RUNS, None, None, 10**13, 5), "DSF260", f"{RUNS} is another folder there"),
+        (Folder(RUNS, "else", None, 10**13, 5), "DSF260", f"{RUNS} is another folder there"),
+        (Folder(RUNS, None, "No such file or directory", 0, None), "DSF260", f"{RUNS} is not there"),
         (
             Folder(RUNS, TOKEN, "Read-only file system", 10**13, 5),
-            "DSF251",
+            "DSF261",
             f"{RUNS} cannot be written there",
         ),
         (
             Folder(RUNS, TOKEN, "No space left", 4096, 5),
-            "DSF253",
+            "DSF263",
             f"{RUNS} has 4.1 kB left, the run writes 1.0 GB",
         ),
-        (Folder(RUNS, TOKEN, "No space left", 10**13, 0), "DSF253", f"{RUNS} has no more files"),
+        (Folder(RUNS, TOKEN, "No space left", 10**13, 0), "DSF263", f"{RUNS} has no more files"),
     ],
 )
 def test_folders_that_a_run_cannot_use(folder: Folder, code: str, message: str):
@@ -129,8 +129,8 @@ def test_files_that_are_missing_or_differ():
     missing, other = FileMark(DATA, None, None), FileMark(DATA, 100, "bb")
     found = compared(hosts(facts(files=(other,)), facts(files=(missing,))))
     assert told(found) == [
-        ("DSF252", "node-1", f"{DATA} is another file there (100 bytes there, 100 here)"),
-        ("DSF252", "node-2", f"{DATA} cannot be read there"),
+        ("DSF262", "node-1", f"{DATA} is another file there (100 bytes there, 100 here)"),
+        ("DSF262", "node-2", f"{DATA} cannot be read there"),
     ]
 
 
@@ -148,7 +148,7 @@ def test_interfaces_that_differ_get_names_that_fit_all():
         route="eno1",
     )
     found = only(compared(hosts(facts(gpus=(GPU, GPU)), there), plan_on("h100-sxm-80gb")))
-    assert found.code == "DSF256"
+    assert found.code == "DSF266"
     assert found.message == "NCCL_SOCKET_IFNAME=eth0 names eth0, which it does not have; it has lo, eno1"
     assert found.hint == "launch.env.NCCL_SOCKET_IFNAME=eno1,eth0"
 
@@ -162,7 +162,7 @@ def test_gloo_takes_no_list_of_names_that_some_hosts_lack():
 def test_a_loopback_address_is_found_only_where_there_are_several_hosts():
     unset = facts(announced=Announced("GLOO_SOCKET_IFNAME", None, "127.0.1.1", ()))
     found = only(compared(hosts(facts(), unset)))
-    assert found.code == "DSF257"
+    assert found.code == "DSF267"
     assert "its own name node-1 leads to no other address" in found.message
     assert found.hint == "launch.env.GLOO_SOCKET_IFNAME=eth0"
     assert compared(hosts(unset)) == []
@@ -174,7 +174,7 @@ def test_a_master_whose_address_every_host_has():
     interfaces = (*facts().interfaces, Interface("docker0", bridge))
     there = facts(master_addresses=bridge, interfaces=interfaces)
     found = only(compared(hosts(facts(), there, meeting_fault="connection refused")))
-    assert found.code == "DSF259"
+    assert found.code == "DSF269"
     assert found.message.endswith("connection refused; 172.17.0.1 is an address of its own, too")
 
 
@@ -187,7 +187,7 @@ def test_a_master_that_does_not_resolve_or_resolves_to_the_asking_host():
 
 def test_a_host_behind_a_firewall_is_not_reached_by_its_neighbour():
     found = only(compared(hosts(facts(), facts(), faults={"node-1": "no answer within 5 s"})))
-    assert (found.code, found.place and found.place.host) == ("DSF258", "node-2")
+    assert (found.code, found.place and found.place.host) == ("DSF268", "node-2")
     assert "does not reach 192.0.2.10, the address that ranks on node-1 would give" in found.message
 
 
@@ -195,7 +195,7 @@ def test_a_port_that_is_in_use_is_asked_for_by_name():
     seen = hosts(facts(), facts())
     seen[0].listening = Listening(40_000, None, None)
     found = only(compared(seen, port=65_535))
-    assert (found.code, found.place and found.place.host) == ("DSF260", "node-1")
+    assert (found.code, found.place and found.place.host) == ("DSF270", "node-1")
     assert (found.hint or "").startswith("MASTER_PORT=65534, or unset it")
     assert only(compared(seen)).message == "none of the ports that were tried is free"
 
@@ -226,7 +226,7 @@ def test_memory_for_the_states_of_all_ranks_of_a_host(memory: int, free: int, se
     there = facts(memory_bytes=memory * 10**9, available_bytes=free * 10**9)
     found = compared(hosts(there))
     assert [one.severity.value for one in found] == ([severity] if severity else [])
-    assert [one.code for one in found] == (["DSF254"] if severity else [])
+    assert [one.code for one in found] == (["DSF264"] if severity else [])
 
 
 def test_limits_and_shared_memory():
@@ -235,12 +235,12 @@ def test_limits_and_shared_memory():
     )
     found = compared(hosts(small), plan_on("h100-sxm-80gb", nodes=1))
     assert [(one.code, one.severity.value) for one in found] == [
-        ("DSF254", "warning"),
-        ("DSF261", "warning"),
-        ("DSF261", "warning"),
+        ("DSF264", "warning"),
+        ("DSF271", "warning"),
+        ("DSF271", "warning"),
     ]
     # Without GPUs only what every rank needs is asked for.
-    assert [one.code for one in compared(hosts(small), plan_on(nodes=1))] == ["DSF261"]
+    assert [one.code for one in compared(hosts(small), plan_on(nodes=1))] == ["DSF271"]
 
 
 def test_kernels_are_built_or_can_be():
@@ -253,7 +253,7 @@ def test_kernels_are_built_or_can_be():
 
 def test_a_greeting_is_warned_of():
     found = only(compared(hosts(facts(), facts(), noise=("*** Welcome ***",))))
-    assert (found.code, found.severity) == ("DSF264", Severity.WARNING)
+    assert (found.code, found.severity) == ("DSF274", Severity.WARNING)
     assert "'*** Welcome ***'" in found.message
 
 
