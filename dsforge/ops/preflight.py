@@ -137,7 +137,7 @@ def _check_reachable(request: LaunchRequest) -> None:
             "DSF278",
             f"the {request.plan.launch.launcher} launcher reaches its hosts by itself, not over ssh: "
             "none can be asked from here",
-            hint="`dsforge launch` starts it; the ranks are still compared with the plan before the first step",
+            hint="`dsforge launch` starts it; its ranks are compared with the plan before the first step",
             exit_code=ExitCode.FINDINGS,
         )
 
