@@ -32,7 +32,7 @@ class Seen:
     """What is known of the host of a node; `silence`: why it did not answer, or not to the end.
 
     `offset_seconds`: its clock less ours, known to half of `round_trip_seconds`. `faults`: why it could not
-    reach a host, by that host's name; the first host's is that of the meeting port.
+    reach a host, by that host's name; `meeting_fault`: the same of the place where ranks meet.
     """
 
     host: str
@@ -127,7 +127,9 @@ class _Survey:
 
     def _meeting(self) -> Target | None:
         first = self._seen[0]
-        port = first.listening.meeting_port if first.listening else None
+        there = first.listening
+        # Where the port for the ranks is taken, another one shows whether they would find the host at all.
+        port = (there.meeting_port or there.port) if there is not None else None
         return Target(self._question.master, port, self._words[first.host]) if port else None
 
     def _neighbour(self, seen: Seen) -> tuple[str, Target] | None:

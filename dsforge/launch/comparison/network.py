@@ -14,7 +14,9 @@ from dsforge.records.probe import HostFacts
 def check(known: Known) -> Iterator[Finding]:
     """Yield hosts whose ranks would not find the others."""
     several = len(known.seen) > 1
-    unusable = set()
+    # Whoever does not reach the first host, or has the wrong interface, is named for that, and nobody can be
+    # expected to reach it.
+    unusable = {seen.host for seen in known.seen if seen.meeting_fault is not None}
     for host, facts in known.answered():
         own = list(_announced(known, host, facts)) if several else []
         unusable |= {host} if own else set()
@@ -22,8 +24,7 @@ def check(known: Known) -> Iterator[Finding]:
     yield from _meeting(known)
     for seen in known.seen:
         for other, why in seen.faults.items():
-            # Whoever has the wrong interface is named already, and nobody can be expected to reach it.
-            if other not in unusable:
+            if not {seen.host, other} & unusable:
                 yield _not_reached(known, seen, other, why)
 
 

@@ -191,6 +191,14 @@ def test_a_host_behind_a_firewall_is_not_reached_by_its_neighbour():
     assert "does not reach 192.0.2.10, the address that ranks on node-1 would give" in found.message
 
 
+def test_a_host_without_a_way_to_the_first_is_the_only_one_to_be_blamed():
+    seen = hosts(facts(), facts(), facts(), meeting_fault="no route to host")
+    seen[1].faults = {"node-3": "no answer within 5 s"}
+    seen[2].faults = {"node-1": "no route to host"}
+    found = only(compared(seen, plan_on(nodes=3)))
+    assert (found.code, found.place and found.place.host) == ("DSF269", "node-3")
+
+
 def test_a_port_that_is_in_use_is_asked_for_by_name():
     seen = hosts(facts(), facts())
     seen[0].listening = Listening(40_000, None, None)
