@@ -120,7 +120,7 @@ def _job(row: dict[str, str]) -> Job:
         zero=int(_number(row, "zero_stage", 0)),
         recompute=_RECOMPUTE.get(row["recompute"], "none"),
         sequence_parallel=row["sequence_parallel"] == "1",
-        flash_attention=row["flash_attn"] != "0" and "Megatron-LM CI" not in row["framework"],
+        flash_attention=row["flash_attn"] != "0",
         offload="offload" in row["fsdp"].lower(),
     )
 
