@@ -82,7 +82,8 @@ def _fewer(findings: Sequence[Finding]) -> list[Finding]:
 
     kinds: dict[tuple[str, str], list[Finding]] = {}
     for one in findings:
-        kinds.setdefault((one.code, one.message), []).append(one)
+        host = one.place.host if one.place is not None else None
+        kinds.setdefault((one.code, one.message.replace(host or "\0", "")), []).append(one)
     shown = []
     for alike in kinds.values():
         more = len(alike) - _MOST_ALIKE

@@ -66,6 +66,15 @@ def test_a_host_that_fails_is_told_and_nothing_is_launched(cli: Cli, recipe: Pat
     assert not (tmp_path / "runs").exists()
 
 
+def test_of_many_hosts_with_one_fault_a_few_are_shown(cli: Cli, recipe: Path, tmp_path: Path):
+    (tmp_path / "hosts").write_text("gone-[1-9] slots=4\n")
+    shown = cli("preflight", recipe, *TWO, "cluster.nodes=9", "batch.global=36", "--quick")
+    assert shown.code == 1
+    assert shown.out.splitlines()[-1] == "9 hosts: 9 errors, 0 warnings; it would not run"
+    assert shown.err.count("--> host gone-") == 3
+    assert shown.err.count("; 6 more hosts likewise") == 1
+
+
 def test_a_launcher_without_ssh_has_no_hosts_to_ask(cli: Cli, recipe: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(LAUNCHERS, "slurm", Launcher(runner="srun"))
     shown = cli("preflight", recipe, "launch.launcher=slurm", "--json")
