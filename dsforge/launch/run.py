@@ -17,6 +17,7 @@ from dsforge.launch.attempt import Attempt
 from dsforge.launch.cause import STOPPED, Cause
 from dsforge.launch.command import build_command, describe_launch
 from dsforge.launch.create import create_run, disk_error, vanished
+from dsforge.launch.hosts import check_hosts, refuse
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.preflight import Preflight, look
 from dsforge.launch.program import missing_tools, unknown_revision
@@ -36,15 +37,17 @@ _MOST_FRUITLESS = 3
 """Attempts in a row that end before a step: one may be bad luck, three would be followed by more."""
 
 
-def launch_run(request: LaunchRequest, on_event: OnEvent) -> RunOutcome:
+def launch_run(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = False) -> RunOutcome:
     """Start a run and supervise it to its end; no process of it is left.
+
+    Hosts that are reached over ssh are looked at first, unless they are known to be well.
 
     An OSError or ValueError of `on_event` loses what it would have told, nothing else. DsforgeError when this
     machine cannot run the plan or the run directory cannot be written.
     """
     request = with_absolute_paths(request)
     on_event = expendable(on_event)
-    found = _prepare(request, on_event)
+    found = _prepare(request, on_event, hosts_known=hosts_known)
     with StopSignals(launcher_of(request.plan).notice) as signals:
         return _supervise(_Run(request, create_run(request), found, on_event, signals))
 
@@ -61,10 +64,12 @@ def go_on(request: LaunchRequest, run_dir: RunDir, on_event: OnEvent) -> RunOutc
         return _supervise(_Run(request, run_dir, found, on_event, signals, read_state(run_dir.state)))
 
 
-def _prepare(request: LaunchRequest, on_event: OnEvent) -> Preflight:
+def _prepare(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = False) -> Preflight:
     found = look(request)
     if found.refusals:
         raise found.refusals[0]
+    if launcher_of(request.plan).ssh is not None and not hosts_known:
+        _check_hosts(request, found.hosts, on_event)
     _prepare_ops(request, found, on_event)
     if request.plan.external is not None:
         for code, look_at in (("DSF216", unknown_revision), ("DSF217", missing_tools)):
@@ -115,6 +120,16 @@ def expendable(on_event: OnEvent) -> OnEvent:
             on_event(event)
 
     return tell
+
+
+def _check_hosts(request: LaunchRequest, hosts: tuple[str, ...], on_event: OnEvent) -> None:
+    begun = time.monotonic()
+    check = check_hosts(request, hosts)
+    refuse(check)
+    for one in check.findings:
+        on_event(ProgressEvent(time.time(), "note", f"warning[{one.code}]: {one.message} ({one.place})"))
+    told = f"{len(hosts)} hosts are ready, asked in {time.monotonic() - begun:.1f} s"
+    on_event(ProgressEvent(time.time(), "note", told))
 
 
 def _prepare_ops(request: LaunchRequest, found: Preflight, on_event: OnEvent) -> None:
@@ -204,7 +219,8 @@ class _Run:
         number = self._state.attempt
         found = self._found
         assert found.bash is not None, "refused before"
-        port, why = machine.rendezvous_port({**self._request.environ, **self._request.extra_environ})
+        environ = {**self._request.environ, **self._request.extra_environ}
+        port, why = machine.rendezvous_port(environ, here=launcher_of(self._request.plan).here)
         if why is not None:
             self._emit("note", why)
         command = build_command(

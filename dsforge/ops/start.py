@@ -37,10 +37,15 @@ def start(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> tup
 
     DsforgeError before anything starts.
     """
-    request = _ready(loaded, _request(loaded, options))
+    request = prepare(loaded, options)
     if is_to_submit(request):
         return request.plan, follow_run(submit_run(request, on_event), request.plan, on_event)
     return request.plan, launch_run(request, on_event)
+
+
+def prepare(loaded: LoadedRecipe, options: StartOptions) -> LaunchRequest:
+    """Return what `start` launches, its data looked at, the built-in corpus made; DsforgeError."""
+    return _ready(loaded, _request(loaded, options))
 
 
 def submit(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> RunDir:
@@ -61,11 +66,11 @@ def _ready(loaded: LoadedRecipe, request: LaunchRequest) -> LaunchRequest:
     plan = request.plan
     check_data(plan, loaded, recipe_root(loaded))
     check_weights(plan, loaded, recipe_root(loaded))
-    if plan.data.builtin_vocab is not None:
-        from dsforge.data.prepare import builtin_corpus
+    if plan.data.builtin_vocab is None:
+        return request
+    from dsforge.data.prepare import builtin_corpus
 
-        request = replace(request, corpus=str(builtin_corpus(plan.data.builtin_vocab)))
-    return request
+    return replace(request, corpus=str(builtin_corpus(plan.data.builtin_vocab)))
 
 
 def describe(loaded: LoadedRecipe, options: StartOptions) -> LaunchDescription:

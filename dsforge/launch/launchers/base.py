@@ -25,6 +25,7 @@ class Launcher:
     `host`. `killed`: from a line of its log to the ranks of which it says that they were killed. `keeper`: a
     scheduler's process around each host's ranks, which leaves nothing of them when it ends; the host counts
     as lost when it dies. `notice`: the signal by which that scheduler says that the job's time is nearly up.
+    `ssh`: the variable with the user's own arguments of ssh, where the hosts are reached by it.
     """
 
     runner: str
@@ -35,3 +36,4 @@ class Launcher:
     killed: Callable[[str], list[int]] | None = None
     keeper: str | None = None
     notice: int | None = None
+    ssh: str | None = None
