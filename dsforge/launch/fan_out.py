@@ -1,4 +1,4 @@
-"""`python -m dsforge.launch.fan_out`: starts deepspeed's launcher on every host of a hostfile over ssh.
+"""`python -m dsforge.launch.fan_out`: starts a launcher of ranks on every host of a hostfile over ssh.
 
 Each host's output goes on, line by line, behind the host's name. The values of variables go through ssh's
 stdin, which stays open: when this process ends, however it does, so does everything that it started.
@@ -14,6 +14,7 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from dsforge.base import shell
@@ -37,12 +38,50 @@ _FAILED_SECONDS = 60.0
 """From the first host that fails to ending the others: they find out by themselves and say why."""
 
 
+def _deepspeed(hosts: Hosts, node: int, meeting: tuple[str, str]) -> list[str]:
+    world = json.dumps({host: list(range(slots)) for host, slots in hosts.items()})
+    return [
+        "deepspeed.launcher.launch",
+        f"--world_info={base64.urlsafe_b64encode(world.encode()).decode()}",
+        f"--node_rank={node}",
+        f"--master_addr={meeting[0]}",
+        f"--master_port={meeting[1]}",
+        "--no_local_rank",
+        "--module",
+    ]
+
+
+def _torchrun(hosts: Hosts, node: int, meeting: tuple[str, str]) -> list[str]:
+    # Its other rendezvous (c10d) numbers the hosts itself; the plan has them in the hostfile's order.
+    return [
+        "torch.distributed.run",
+        f"--nnodes={len(hosts)}",
+        f"--node-rank={node}",
+        f"--nproc-per-node={list(hosts.values())[node]}",
+        f"--master-addr={meeting[0]}",
+        f"--master-port={meeting[1]}",
+        "--max-restarts=0",
+        "--module",
+    ]
+
+
+STARTERS: dict[str, Callable[[Hosts, int, tuple[str, str]], list[str]]] = {
+    "deepspeed": _deepspeed,
+    "torchrun": _torchrun,
+}
+"""What starts the ranks of a host: from the hosts, the node's number, and the address and port where ranks
+meet, to a module and its arguments, the program of the ranks to follow."""
+
+
 class FanOut:
     """One launch over ssh: every host's connection, and the first code that is not 0."""
 
-    def __init__(self, hosts: Hosts, *, master_port: str, trainer: list[str], names: list[str]) -> None:
+    def __init__(
+        self, hosts: Hosts, *, starter: str, master_port: str, trainer: list[str], names: list[str]
+    ) -> None:
         self._hosts = hosts
-        self._master_port = master_port
+        self._starter = STARTERS[starter]
+        self._meeting = (next(iter(hosts)), master_port)
         self._trainer = trainer
         self._environ = {name: os.environ[name] for name in names if name in os.environ}
         self._gate = asyncio.Semaphore(WIDTH)
@@ -67,17 +106,10 @@ class FanOut:
         return ["ssh", "-T", *extra, *options, "--", host, f"exec {remote}"]
 
     def job(self, node: int) -> Job:
-        """Return what one host starts: deepspeed's launcher for its ranks."""
-        world = json.dumps({host: list(range(slots)) for host, slots in self._hosts.items()})
-        info = base64.urlsafe_b64encode(world.encode()).decode()
-        first = next(iter(self._hosts))
-        argv = [
-            *(sys.executable, "-u", "-m", "deepspeed.launcher.launch"),
-            *(f"--world_info={info}", f"--node_rank={node}"),
-            *(f"--master_addr={first}", f"--master_port={self._master_port}"),
-            *("--no_local_rank", "--module", "dsforge.rank.main", *self._trainer),
-        ]
-        return Job(tuple(argv), self._environ, str(Path.cwd()))
+        """Return what one host starts: the launcher of its ranks."""
+        words = self._starter(self._hosts, node, self._meeting)
+        argv = (sys.executable, "-u", "-m", *words, "dsforge.rank.main", *self._trainer)
+        return Job(argv, self._environ, str(Path.cwd()))
 
     async def _host(self, node: int, host: str) -> None:
         async with self._gate:
@@ -140,6 +172,7 @@ def main(words: list[str]) -> int:
     """Launch over ssh; return 0 when every host's launcher did."""
     parser = argparse.ArgumentParser(prog="python -m dsforge.launch.fan_out", description=__doc__)
     parser.add_argument("--hostfile", type=Path, required=True)
+    parser.add_argument("--starter", choices=STARTERS, default="deepspeed")
     parser.add_argument("--master-port", required=True)
     parser.add_argument("--pass", dest="names", action="append", default=[], metavar="NAME")
     parser.add_argument("trainer", nargs="+")
@@ -153,7 +186,13 @@ def main(words: list[str]) -> int:
         # Supervised: whoever signals all processes of a job has told the supervisor too, which does the rest.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-    fan_out = FanOut(hosts, master_port=given.master_port, trainer=given.trainer, names=given.names)
+    fan_out = FanOut(
+        hosts,
+        starter=given.starter,
+        master_port=given.master_port,
+        trainer=given.trainer,
+        names=given.names,
+    )
     return asyncio.run(fan_out.run())
 
 

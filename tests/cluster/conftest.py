@@ -120,7 +120,7 @@ def ssh_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two hosts to run on and one to start from."""
-    _need("sshd", "ssh", "ssh-keygen", "pdsh", "ip", "unshare")
+    _need("sshd", "ssh", "ssh-keygen", "pdsh", "mpirun", "mpiexec.hydra", "ip", "unshare")
     made = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         made.up(workers=2)

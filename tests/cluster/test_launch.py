@@ -27,6 +27,8 @@ pytestmark = pytest.mark.cluster
 PATIENCE_SECONDS = 300.0
 EVERYTHING_DOWN_SECONDS = 30.0
 LAUNCHERS = ("ssh", "pdsh")
+OTHERS = ("openmpi", "mpich", "torchrun")
+"""They share supervision with the others: what is their own is how ranks start, and end when one is killed."""
 ODD = "a 'b' \"c\", $(touch PWNED) `id` \\ %n%h%% ;"
 SECRET = "s3cret 'x' $y"
 ENDLESS = ("train.steps=100000", "optimizer.lr_schedule=constant")
@@ -179,7 +181,7 @@ def alone(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[fl
     return json.loads(done.stdout)["losses"]
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", LAUNCHERS + OTHERS)
 def test_two_hosts_train_as_one(cluster: Cluster, tmp_path: Path, launcher: str, alone: list[float]):
     recipe = recipe_for(cluster, tmp_path, launcher=launcher, env={"ODD": ODD}, env_from=["HF_TOKEN"])
     with launched(cluster, recipe) as one:
@@ -220,7 +222,7 @@ def test_a_killed_rank_brings_the_run_down_and_back(cluster: Cluster, tmp_path: 
     assert told["losses"] == pytest.approx(alone, abs=1e-5)
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", LAUNCHERS + OTHERS)
 def test_a_killed_wrapper_is_seen_and_named(cluster: Cluster, tmp_path: Path, launcher: str):
     with launched(cluster, recipe_for(cluster, tmp_path, launcher=launcher), *ENDLESS) as one:
         one.wait_for_a_step()

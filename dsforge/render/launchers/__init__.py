@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from dsforge.plan.types import Plan
 from dsforge.render.hosts import Hosts
-from dsforge.render.launchers import local, pdsh, slurm, ssh
+from dsforge.render.launchers import local, mpich, openmpi, pdsh, slurm, ssh, torchrun
 
 Files = Callable[[Plan, Hosts | None], dict[str, str]]
 """From a plan, and the hosts where a hostfile names them, to the launcher's files by name."""
@@ -15,5 +15,8 @@ LAUNCHERS: dict[str, Files] = {
     "local": local.files,
     "ssh": ssh.files,
     "pdsh": pdsh.files,
+    "openmpi": openmpi.files,
+    "mpich": mpich.files,
+    "torchrun": torchrun.files,
     "slurm": slurm.files,
 }

@@ -10,6 +10,7 @@ from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
 _KEY = "launch.launcher"
+_OVER_SSH = ("ssh", "pdsh", "openmpi", "mpich", "torchrun")
 
 
 def _check(facts: Facts) -> Iterator[Found]:
@@ -21,7 +22,7 @@ def _check(facts: Facts) -> Iterator[Found]:
             "set launch.launcher to auto and name cluster.hostfile, or set it to slurm",
             Fix(_KEY, "slurm" if cluster.hostfile is None else "pdsh"),
         )
-    elif launcher in ("ssh", "pdsh") and cluster.hostfile is None:
+    elif launcher in _OVER_SSH and cluster.hostfile is None:
         yield Found(
             f"{launcher} starts ranks on the hosts of a hostfile, and none is named",
             _KEY,

@@ -1,0 +1,11 @@
+"""mpiexec of MPICH (Hydra), which starts every rank over ssh."""
+
+from __future__ import annotations
+
+from dsforge.launch.launchers.base import Launcher
+
+LAUNCHER = Launcher(
+    runner="mpiexec.hydra",
+    programs=(("mpiexec.hydra", "mpich"), ("ssh", "openssh-client")),
+    on_host="hydra_pmi_proxy",
+)
