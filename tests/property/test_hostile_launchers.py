@@ -159,7 +159,7 @@ def _through_mpi(launcher: str, folder: Path, *changes: dict[str, Any], **enviro
     recorder(folder / "rank", folder / "rank.json")
     python = folder / "python"
     is_last = f'[ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = {RANKS - 1} ]'
-    python.write_text(f"#!/bin/sh\n[ \"$1\" = -c ] || ! {is_last} || exec {folder}/rank\n")
+    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] || ! {is_last} || exec {folder}/rank\n')
     python.chmod(0o755)
     _over_ssh(folder, launcher, *changes, DSFORGE_PYTHON=str(python), **environ)
     return json.loads((folder / "rank.json").read_text())[1]

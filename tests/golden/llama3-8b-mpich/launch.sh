@@ -82,8 +82,8 @@ dsforge_words+=("$dsforge_python" -u -m dsforge.rank.main dsforge.train.main)
 if [ -n "${DSFORGE_LEASE:-}" ]; then
   exec "$dsforge_mpi" "${dsforge_words[@]}"
 fi
-# By hand: who tells this script to stop asks the ranks for a checkpoint, by a file that they look for, as MPI
-# itself gives them no time; asked again, they end at once.
+# By hand: who tells this script to stop asks the ranks for a checkpoint, by a file that they look for: MPI ends
+# them otherwise, or tells ssh too. Asked again, they end at once.
 dsforge_asked=
 dsforge_ask() {
   printf %s "${dsforge_asked:-$1}" > "$DSFORGE_ATTEMPT_DIR/stop"

@@ -12,7 +12,7 @@ if [ -z "$dsforge_python" ] || ! "$dsforge_python" -c 'import dsforge.rank.main'
 fi
 dsforge_mpi=$(command -v mpirun.openmpi || command -v mpirun) || dsforge_mpi=
 case $([ -z "$dsforge_mpi" ] || "$dsforge_mpi" --version) in
-  *'(Open MPI) 4.'*) ;;
+  *'(Open MPI) 4.'* | *'(OpenRTE) 4.'*) ;;
   *)
     printf 'dsforge: no mpirun of Open MPI 4 on the PATH\n' >&2
     exit 3
@@ -93,10 +93,11 @@ dsforge_mca orte_keep_fqdn_hostnames 1
 dsforge_mca oob_tcp_keepalive_time 5
 dsforge_mca oob_tcp_keepalive_intvl 5
 dsforge_mca oob_tcp_keepalive_probes 2
+# When one rank has ended badly the others have 20 s to save and end, and 20 more when they are told.
+dsforge_mca odls_base_sigkill_timeout 20
 if [ -n "${DSFORGE_LEASE:-}" ]; then
   # The supervisor ends the other ranks, and gives them the time to say why they ended.
   dsforge_mca orte_abort_on_non_zero_status 0
-  dsforge_mca odls_base_sigkill_timeout 20
 fi
 # One word a rank, in the order of the ranks: by slots mpirun begins with its own host, wherever that stands.
 while read -r dsforge_host dsforge_slots; do
@@ -114,8 +115,8 @@ dsforge_words+=("$dsforge_python" -u -m dsforge.rank.main dsforge.train.main)
 if [ -n "${DSFORGE_LEASE:-}" ]; then
   exec "$dsforge_mpi" "${dsforge_words[@]}"
 fi
-# By hand: who tells this script to stop asks the ranks for a checkpoint, by a file that they look for, as MPI
-# itself gives them no time; asked again, they end at once.
+# By hand: who tells this script to stop asks the ranks for a checkpoint, by a file that they look for: MPI ends
+# them otherwise, or tells ssh too. Asked again, they end at once.
 dsforge_asked=
 dsforge_ask() {
   printf %s "${dsforge_asked:-$1}" > "$DSFORGE_ATTEMPT_DIR/stop"

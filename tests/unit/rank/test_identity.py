@@ -41,8 +41,12 @@ OPEN_MPI = {
 }
 MPICH = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}
 TORCHRUN = {
-    **{"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"},
-    **{"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "4"},
+    "RANK": "5",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "8",
+    "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
+    "LOCAL_WORLD_SIZE": "4",
 }
 
 
