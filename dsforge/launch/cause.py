@@ -35,8 +35,8 @@ class Evidence:
 
     `vanished`: ranks whose wrapper was gone without an exit record before anybody was told to stop, and
     when it was last seen alive. `tails`: the last output of those ranks. `lost_nodes`: nodes that are gone as
-    a whole. `runner`: what the launcher's program is called. `node_launcher`: the program that starts a host's
-    ranks, and its process where that is known.
+    a whole. `runner`: what the launcher's program is called. `node_launcher`: what starts a host's ranks, and
+    its process where that is known.
     """
 
     world_size: int

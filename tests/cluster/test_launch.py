@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 300.0
 EVERYTHING_DOWN_SECONDS = 30.0
 LAUNCHERS = ("ssh", "pdsh")
 OTHERS = ("openmpi", "mpich", "torchrun")
-"""They share supervision with the others: what is their own is how ranks start, and end when one is killed."""
+"""Supervised as the others are: their own is how ranks start, and what follows when one is killed."""
 ODD = "a 'b' \"c\", $(touch PWNED) `id` \\ %n%h%% ;"
 SECRET = "s3cret 'x' $y"
 ENDLESS = ("train.steps=100000", "optimizer.lr_schedule=constant")

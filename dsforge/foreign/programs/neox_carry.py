@@ -133,7 +133,7 @@ def _cluster(carrying: NeoxCarrying) -> None:
     if (hostfile := carrying.given_said("hostfile")) is not None:
         carrying.carry("cluster.hostfile", hostfile.value, hostfile)
     launcher = carrying.given_said("launcher")
-    if launcher is not None and launcher.value in ("pdsh", "slurm"):
+    if launcher is not None and launcher.value in ("pdsh", "openmpi", "mpich", "slurm"):
         carrying.carry("launch.launcher", launcher.value, launcher)
 
 
