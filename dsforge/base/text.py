@@ -30,6 +30,14 @@ def one_line(text: str) -> str:
     return text.replace("\n", "\\n").replace("\r", "\\r")
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text with its middle left out where it is longer than `most` characters."""
+    if len(text) <= most:
+        return text
+    tail = most // 4
+    return f"{text[: most - tail]} [...] {text[-tail:]}"
+
+
 def first_line(text: str) -> str:
     """Return the first line of a text; empty for an empty one."""
     return text.partition("\n")[0]

@@ -64,17 +64,17 @@ def _least(fail_on: FailOn) -> Consequence:
 
 
 def _side(path: Path, profile: str | None) -> Side:
-    from dsforge.ops.diff import Side
+    from dsforge.ops.diff import Side, rows_of
     from dsforge.ops.lock import read_lock
     from dsforge.recipe.origins import Layer
     from dsforge.recipe.resolved import resolved_data
 
     if path.suffix == ".lock":
-        locked = read_lock(path).recipe
-        return Side(locked, is_named=False)
+        lock = read_lock(path)
+        return Side(lock.recipe, is_named=False, rows=lock.plan["model"]["padded_vocab"])
     loaded = load_sealed(path, None, None, profile)
     named = loaded.origin("name").layer is not Layer.DEFAULT
-    return Side(resolved_data(loaded.recipe), named, loaded.text)
+    return Side(resolved_data(loaded.recipe), named, loaded.text, rows_of(loaded))
 
 
 def _text(value: Any) -> str:

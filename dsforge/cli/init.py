@@ -145,7 +145,7 @@ def _imported(
     header = editor_header(schema)
     imported = import_recipe(path, Kind(kind), Wanted(*given))
     for one in imported.left:
-        output.note(f"not carried: {one}")
+        output.note(f"not carried: {output.short(str(one))}")
     return header + imported.text
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dsforge.base.errors import DsforgeError, Finding, Place, Severity
-from dsforge.base.text import one_line, printable, without_secrets
+from dsforge.base.text import one_line, printable, shortened, without_secrets
 
 SCHEMA_VERSION = 1
 _STDERR = 2
@@ -113,22 +113,29 @@ def _paint(text: str, code: str) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if _color(sys.stderr) else text
 
 
+_LONGEST_MESSAGE = 2_000
+"""Characters of a message, a place or a hint that are shown; --json has them whole."""
 _COLORS = {Severity.ERROR: "1;31", Severity.WARNING: "1;33", Severity.NOTE: "1;36"}
 
 
 def finding(found: Finding) -> None:
     """Write one finding to stderr: what, where with the line itself, and the edit that mends it."""
     head = _paint(f"{found.severity.value}[{found.code}]", _COLORS[found.severity])
-    note_raw(f"{head}: {one_line(printable(found.message))}")
+    note_raw(f"{head}: {short(printable(found.message))}")
     if found.place and str(found.place):
-        note(f"  --> {one_line(str(found.place))}")
+        note(f"  --> {short(str(found.place))}")
         snippet = _snippet(found.place)
         if snippet:
             note(f"   |  {snippet}")
     if found.hint:
-        note(f"  hint: {one_line(found.hint)}")
+        note(f"  hint: {short(found.hint)}")
     elif found.fix:
-        note(f"  hint: {one_line(str(found.fix))}")
+        note(f"  hint: {short(str(found.fix))}")
+
+
+def short(text: str) -> str:
+    """Return a text as far as a line of ours shows it."""
+    return shortened(one_line(text), _LONGEST_MESSAGE)
 
 
 def note_raw(text: str) -> None:

@@ -51,12 +51,12 @@ class Progress:
         output.note(f"{time.strftime('%H:%M:%S')} {text}")
 
     def _step(self, metrics: MetricsLine) -> None:
-        self._pace = [*self._pace[-19:], metrics.step_seconds]
-        left = (self._steps - metrics.step) * sum(self._pace) / len(self._pace)
-        text = (
-            f"step {metrics.step}/{self._steps}  loss {metrics.loss:.4f}  "
-            f"{format_count(metrics.tokens_per_second)} tokens/s  left {format_seconds(max(0.0, left))}"
-        )
+        text = f"step {metrics.step}/{self._steps}  loss {metrics.loss:.4f}"
+        if metrics.step_seconds is not None and metrics.tokens_per_second is not None:
+            self._pace = [*self._pace[-19:], metrics.step_seconds]
+            left = (self._steps - metrics.step) * sum(self._pace) / len(self._pace)
+            pace = format_count(metrics.tokens_per_second)
+            text += f"  {pace} tokens/s  left {format_seconds(max(0.0, left))}"
         if self._live:
             width = shutil.get_terminal_size().columns - 1
             output.live(text[:width].ljust(width))

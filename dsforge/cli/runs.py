@@ -16,6 +16,7 @@ from dsforge.cli.panels import PanelGroup
 
 if TYPE_CHECKING:
     from dsforge.records.run_manifest import Revision
+    from dsforge.runs.details import MetricsSummary
     from dsforge.runs.logs import RunLogs
     from dsforge.runs.registry import RunSummary
 
@@ -95,13 +96,11 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
     if metrics is not None:
         loss = f"loss {metrics.first_loss:.4f} to {metrics.last_loss:.4f}"
         output.line(f"  metrics   steps {metrics.first_step} to {metrics.last_step}, {loss}")
-        pace = f"{format_count(metrics.median_tokens_per_second)} tokens/s"
-        peak = format_bytes(metrics.peak_memory_bytes)
-        output.line(f"            {pace}, {metrics.median_step_seconds:.3g} s a step, {peak} at the peak")
+        output.line(f"            {_figures(metrics)}")
     if (judged := found.validation) is not None:
         last = f"loss {judged.last_loss:.4f} after step {judged.last_step}"
         best = f"best {judged.best_loss:.4f} after step {judged.best_step}"
-        output.line(f"  validated {last}, {best}, over {judged.samples} samples")
+        output.line(f"  validated {last}, {best}, over {judged.samples or 'an unknown number of'} samples")
     if found.way_on is not None:
         if found.way_on.words not in _ending(summary):
             output.line(f"  left      {found.way_on.words}")
@@ -109,6 +108,19 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
             output.line(f"  go on     {found.way_on.command}")
     if summary.state == "failed" and found.attempts:
         _show_failure(summary, logs.read_logs(run_dir))
+
+
+def _figures(metrics: MetricsSummary) -> str:
+    """Return speed and memory in words, as far as they are known."""
+    pace, seconds, peak = (
+        metrics.median_tokens_per_second,
+        metrics.median_step_seconds,
+        metrics.peak_memory_bytes,
+    )
+    found = [f"{format_count(pace)} tokens/s"] if pace is not None else []
+    found += [f"{seconds:.3g} s a step"] if seconds is not None else []
+    found += [f"{format_bytes(peak)} at the peak"] if peak is not None else []
+    return ", ".join(found) or "speed is not known"
 
 
 def _show_failure(run: RunSummary, found: RunLogs) -> None:

@@ -28,6 +28,7 @@ class FileKind(StrEnum):
     ENV = "env"
     MEGATRON = "megatron"
     NEOX = "neox"
+    CHECKOUT = "checkout"
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -62,13 +63,22 @@ def validate(
     probe: Annotated[
         bool, typer.Option("--probe", help="Ask the installed DeepSpeed, not the catalogue's version.")
     ] = False,
+    deepspeed_version: Annotated[
+        str | None,
+        typer.Option(
+            "--deepspeed-version", help="The DeepSpeed that will read the files. Default: the installed one."
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Check recipes, DeepSpeed JSON, Accelerate and GPT-NeoX YAML, launch scripts, hostfiles, .deepspeed_env.
 
     A recipe is checked against schema and rules; of another file it is said what the engine would really do
-    with it. Exit 1 on errors, 2 when a file cannot be read.
+    with it; of a folder, which program's checkout it is, and what recipes could not ask of it. Exit 1 on
+    errors, 2 when a file cannot be read.
     """
+    if probe and deepspeed_version is not None:
+        raise typer.BadParameter("`--probe` asks the installed version: leave --deepspeed-version out")
     changes = [word for word in arguments if "=" in word and not _is_file(word)]
     files = [Path(word) for word in arguments if word not in changes]
     if not files:
@@ -89,7 +99,9 @@ def validate(
                 raise DsforgeError(
                     "DSF600", f"{file} is no recipe: --fix does not write into it", hint="leave --fix out"
                 )
-            found, code, engine = _check_foreign(file, kind, data_parallel, probe=probe)
+            found, code, engine = _check_foreign(
+                file, kind, data_parallel, probe=probe, version=deepspeed_version
+            )
             result, difference, more = {"file": str(file), "kind": kind.value, "engine": engine}, "", {}
             about = f" ({engine})" if engine else ""
         worst = max(worst, code)
@@ -114,6 +126,10 @@ def _is_file(word: str) -> bool:
 def _kind(file: Path) -> FileKind:
     from dsforge.foreign.text import kind_of
 
+    if file.is_dir():
+        from dsforge.launch.checkout import detect
+
+        return FileKind.RECIPE if detect(file) is None else FileKind.CHECKOUT
     return FileKind(kind_of(file).value)
 
 
@@ -138,20 +154,25 @@ def _check(recipe: Path, changes: Sequence[str], profile: str | None) -> tuple[l
     from dsforge.recipe.load import load_recipe
 
     try:
-        found = examine(load_recipe(recipe, changes, profile, environ=os.environ))
+        loaded = load_recipe(recipe, changes, profile, environ=os.environ)
+        found = examine(loaded)
+        if loaded.recipe.external is not None and not _code(found):
+            from dsforge.ops.checkout_check import check_recipe_checkout
+
+            found += check_recipe_checkout(loaded)
     except DsforgeError as fault:
         return _as_findings(fault)
     return found, _code(found)
 
 
 def _check_foreign(
-    file: Path, kind: FileKind, replicas: int | None, *, probe: bool
+    file: Path, kind: FileKind, replicas: int | None, *, probe: bool, version: str | None
 ) -> tuple[list[Finding], int, str]:
     from dsforge.foreign.text import Kind
     from dsforge.ops.foreign_check import check_foreign
 
     try:
-        checked = check_foreign(file, Kind(kind.value), replicas, os.environ if probe else None)
+        checked = check_foreign(file, Kind(kind.value), replicas, os.environ if probe else None, version)
     except DsforgeError as fault:
         return (*_as_findings(fault), "")
     return list(checked.findings), _code(checked.findings), checked.engine

@@ -8,7 +8,7 @@ from typing import Any
 
 from dsforge.catalog.engines.flavours import Flavour, Row
 from dsforge.external.expressions import evaluate, names
-from dsforge.external.options import Fault, Given, Option, Table, option_table, read
+from dsforge.external.options import Fault, Given, Table, option_table, read, written
 from dsforge.external.values import RECIPE_KEYS
 
 
@@ -66,17 +66,10 @@ def _values(row: Row, values: Mapping[str, Any]) -> Iterator[Value]:
         yield Value(row.words.get(str(value), value), row.base)
 
 
-def _text(value: Any, option: Option) -> str:
-    """Return a value as the program's parser reads it: 500000.0 of a whole number is 500000."""
-    if option.type == "int" and isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return value if isinstance(value, str) else repr(value)
-
-
 def _words(setting: Setting, table: Table) -> Iterator[Word]:
-    option = table[setting.option]
+    option = table.at(setting.option)
     for one in setting.values:
-        yield Word(_text(one.value, option), one.base)
+        yield Word(option.text(one.value), one.base)
 
 
 def arguments(flavour: Flavour, values: Mapping[str, Any], passed: Sequence[str]) -> list[Word]:
@@ -110,13 +103,14 @@ def contradictions(flavour: Flavour, values: Mapping[str, Any], passed: Sequence
     """Yield each passed option that says otherwise than the recipe, with the key to change instead."""
     table = option_table(flavour.name)
     given, _ = read(passed, table)
-    set_by = {table[one.option].dest: one for one in settings(flavour, values)}
-    governed = {table[row.option].dest: row for row in reversed(flavour.rows) if not row.free}
-    free = {table[row.option].dest for row in flavour.rows if row.free}
+    set_by = {table.at(one.option).dest: one for one in settings(flavour, values)}
+    governed = {table.at(row.option).dest: row for row in reversed(flavour.rows) if not row.free}
+    free = {table.at(row.option).dest for row in flavour.rows if row.free}
     for one in given:
         name, dest = one.option.name, one.option.dest
-        if name in flavour.instead:
-            key = flavour.instead[name]
+        overruled = next((key for key in (name, name.partition(".")[0]) if key in flavour.instead), None)
+        if overruled is not None:
+            key = flavour.instead[overruled]
             yield Fault(one.at, f"`{name}` is what `{key}` says in the recipe", f"set `{key}`")
             continue
         row, ours = governed.get(dest), set_by.get(dest)
@@ -137,29 +131,47 @@ def _agree(one: Given, ours: Setting, table: Table) -> bool:
     if one.option.kind != "value":
         return one.option.name == ours.option
     texts = [word.text for word in _words(ours, table)]
-    option = table[ours.option]
+    option = table.at(ours.option)
     return len(texts) == len(one.values) and all(map(option.same, one.values, texts))
 
 
 def _shown(one: Given) -> str:
-    return " ".join((one.option.name, *one.values))
+    return written(one.option.name, one.values)
 
 
 def _ours(ours: Setting, table: Table) -> str:
-    return f"the recipe gives `{' '.join((ours.option, *(word.text for word in _words(ours, table))))}`"
+    return f"the recipe gives `{written(ours.option, [word.text for word in _words(ours, table)])}`"
 
 
-def tree(flavour: Flavour, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a program's configuration, and by dotted key the base of each path in it."""
+def tree(
+    flavour: Flavour, values: Mapping[str, Any], passed: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a program's configuration, and by dotted key the base of each path in it.
+
+    What the recipe sets, then what the user passes on; of a key that both set, as equal values or as one that
+    is free, the user's stands.
+    """
+    table = option_table(flavour.name)
     root: dict[str, Any] = {}
     bases: dict[str, str] = {}
     for one in settings(flavour, values):
-        *sections, last = one.option.split(".")
-        node = root
-        for section in sections:
-            node = node.setdefault(section, {})
         (found,) = one.values
-        node[last] = found.value
+        _put(root, one.option, _typed(found.value, table.at(one.option).type))
         if found.base:
             bases[one.option] = found.base
+    for given in read(passed, table)[0]:
+        _put(root, given.option.dest, given.option.value(given.values[0]))
     return root, bases
+
+
+def _put(root: dict[str, Any], dotted: str, value: Any) -> None:
+    *sections, last = dotted.split(".")
+    node = root
+    for section in sections:
+        node = node.setdefault(section, {})
+    node[last] = value
+
+
+def _typed(value: Any, kind: str | None) -> Any:
+    """Return a value of the class that a configuration's own check compares with."""
+    return int(value) if kind == "int" and isinstance(value, float) and value.is_integer() else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dsforge.catalog.tables import Hardware
+from dsforge.external.vocabulary import vocab_divisor
 from dsforge.layout.shape import Shape, padded_vocab
 from dsforge.recipe.model import Recipe
 
@@ -65,6 +66,6 @@ def recipe_values(
         "plan.world_size": model_parallel * dp if dp is not None else None,
         "plan.accumulation_steps": accumulation_steps,
         "plan.accelerator": hardware.accelerator,
-        "plan.padded_vocab": padded_vocab(shape.vocab, parallel.tp),
+        "plan.padded_vocab": padded_vocab(shape.vocab, parallel.tp, vocab_divisor(recipe)),
     }
     return values

@@ -7,7 +7,7 @@ from typing import Any
 
 from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.catalog.engines.accelerate import AccelerateKeys
-from dsforge.foreign.findings import Examined, is_open, nearest, shown
+from dsforge.foreign.findings import Examined, is_count, is_open, nearest, shown
 from dsforge.foreign.imports import Import, Taking
 from dsforge.recipe.document import Document, parse
 
@@ -18,6 +18,7 @@ _IN_FILE = ("gradient_accumulation_steps", "gradient_clipping", "zero_stage", "o
 """What the launcher takes from the JSON alone when one is named."""
 _PRECISIONS = {"no": "fp32", "bf16": "bf16", "fp16": "fp16"}
 _SECTION_OF = {"DEEPSPEED": _DEEPSPEED, "FSDP": "fsdp_config", "MEGATRON_LM": "megatron_lm_config"}
+_MOST_STAGE = 3
 _STAGES = {"FULL_SHARD": 3, "1": 3, "SHARD_GRAD_OP": 2, "2": 2, "NO_SHARD": 0, "3": 0}
 """FSDP's sharding strategies, by name and by number, as the ZeRO stages that shard the same."""
 
@@ -62,11 +63,33 @@ def _check_values(seen: Examined, known: AccelerateKeys) -> None:
         hint = "quote it: 'no'" if precision is False else f"one of {', '.join(known.mixed_precisions)}"
         message = f"`mixed_precision: {shown(precision)}` is none that accelerate has"
         seen.error("DSF661", message, "mixed_precision", hint)
+    _check_counts(seen)
     processes, machines = seen.get("num_processes"), seen.get("num_machines", 1)
-    if isinstance(processes, int) and isinstance(machines, int) and machines > 0 and processes % machines:
+    if is_count(processes) and is_count(machines) and processes % machines:
         message = f"num_processes {processes} is no multiple of num_machines {machines}"
         hint = f"num_processes counts all machines: for example {processes * machines}"
         seen.error("DSF662", message, "num_processes", hint, value=processes * machines)
+
+
+_LEAST = {"num_processes": 1, "num_machines": 1, "machine_rank": 0, f"{_DEEPSPEED}.zero_stage": 0,
+          f"{_DEEPSPEED}.gradient_accumulation_steps": 1}  # fmt: skip
+
+
+def _check_counts(seen: Examined) -> None:
+    for key, least in _LEAST.items():
+        value = seen.get(key)
+        if value is None or is_open(value) or (is_count(value, least) and not _is_beyond(key, value)):
+            continue
+        message = f"`{key}` is {shown(value)}, the launcher counts with a whole number"
+        seen.error("DSF661", message, key, f"a whole number of at least {least}" + _up_to(key))
+
+
+def _is_beyond(key: str, value: int) -> bool:
+    return key.endswith(".zero_stage") and value > _MOST_STAGE
+
+
+def _up_to(key: str) -> str:
+    return f" and at most {_MOST_STAGE}" if key.endswith(".zero_stage") else ""
 
 
 def _check_sections(seen: Examined) -> None:
@@ -127,10 +150,10 @@ def carry_accelerate(
 def _cluster(taking: Taking) -> None:
     machines = taking.take("num_machines", 1)
     processes = taking.take("num_processes")
-    if isinstance(processes, int) and processes > 0:
+    if is_count(processes) and is_count(machines):
         source = "num_processes" if machines == 1 else "num_processes / num_machines"
         taking.carry("cluster.nodes", machines, "num_machines")
-        taking.carry("cluster.gpus_per_node", processes // max(1, machines), source)
+        taking.carry("cluster.gpus_per_node", processes // machines, source)
     if taking.take("use_cpu") is True:
         taking.carry("cluster.gpu", "cpu", "use_cpu")
     if hostfile := taking.take(f"{_DEEPSPEED}.deepspeed_hostfile"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from dsforge.base.errors import Finding, Fix, Severity
 from dsforge.foreign.json_text import Placeholder
@@ -84,6 +84,11 @@ def is_open(value: Any) -> bool:
 def is_number(value: Any) -> bool:
     """Tell whether a value is a number, which true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_count(value: Any, least: int = 1) -> TypeGuard[int]:
+    """Tell whether a value is a whole number of at least `least`."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def shown(value: Any) -> str:

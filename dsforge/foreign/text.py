@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from enum import StrEnum
 from pathlib import Path
 
-from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.errors import DsforgeError, Finding, Place, Severity
 from dsforge.base.files import read_bounded
 
 _MAX_BYTES = 4 << 20
@@ -18,6 +19,7 @@ class Kind(StrEnum):
     """What `validate` takes.
 
     HF_TRAINER: DeepSpeed JSON in which the Trainer fills in every `auto`. MEGATRON: a script that starts it.
+    CHECKOUT: a folder of its sources.
     """
 
     RECIPE = "recipe"
@@ -28,6 +30,7 @@ class Kind(StrEnum):
     ENV = "env"
     MEGATRON = "megatron"
     NEOX = "neox"
+    CHECKOUT = "checkout"
 
 
 def read_foreign(path: Path) -> str:
@@ -44,6 +47,18 @@ def read_foreign(path: Path) -> str:
     if "\0" in text:
         raise DsforgeError("DSF601", "holds NUL bytes", place, "name a text file")
     return text
+
+
+def carriage_returns(path: Path) -> Finding | None:
+    """Return a finding where a script's lines end in CR LF, which reading as text hides; OSError."""
+    before, found, _ = path.read_bytes()[:_MAX_BYTES].partition(b"\r")
+    if not found:
+        return None
+    place = Place(str(path), before.count(b"\n") + 1, len(before) - before.rfind(b"\n"))
+    message = "lines end with a carriage return: the shell takes it for a part of the last word of each"
+    return Finding(
+        "DSF609", Severity.ERROR, message, None, place, f"sed -i 's/\\r$//' {shlex.quote(path.name)}"
+    )
 
 
 _ACCELERATE = re.compile(r"^[ \t{]*\"?(distributed_type|compute_environment)\"?[ \t]*:", re.MULTILINE)

@@ -261,8 +261,8 @@ class Attempt:
             case MetricsLine():
                 self._emit("step", f"step {item.step}: loss {item.loss:.4f}", metrics=item)
             case EvalLine():
-                told = f"validation after step {item.step}: loss {item.loss:.4f} over {item.samples} samples"
-                self._emit("validated", told)
+                over = f" over {item.samples} samples" if item.samples else ""
+                self._emit("validated", f"validation after step {item.step}: loss {item.loss:.4f}{over}")
             case Event():
                 self._emit("event", item.message, event=item)
 

@@ -6,12 +6,13 @@ The trainer looks again, at more and at every byte; this finds in a second what 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.launch.types import LaunchRequest
+from dsforge.layout.shape import padded_vocab
 from dsforge.plan.types import Plan
 from dsforge.records.checkpoint import MANIFEST_NAME, CheckpointManifest, read_manifest, whole_checkpoints
 from dsforge.train.fits import layout_facts, model_difference, order_facts
@@ -22,7 +23,7 @@ def check_checkpoints(request: LaunchRequest) -> None:
     plan = request.plan
     folder = request.recipe_root / plan.checkpoint.dir if plan.checkpoint.dir is not None else None
     if folder is not None:
-        _check_writable(folder)
+        check_writable(folder)
     chosen = _chosen(request, folder)
     if chosen is None:
         return
@@ -40,27 +41,6 @@ def check_checkpoints(request: LaunchRequest) -> None:
         )
 
 
-def check_resume(request: LaunchRequest, marks: Sequence[str]) -> None:
-    """Raise DsforgeError when an external program cannot save, or the checkpoint it is to load is not there.
-
-    `marks`: files of which a folder of the program's checkpoints has one.
-    """
-    plan = request.plan
-    if plan.checkpoint.dir is not None:
-        _check_writable(request.recipe_root / plan.checkpoint.dir)
-    if plan.checkpoint.resume in ("auto", "never"):
-        return
-    named = request.recipe_root / plan.checkpoint.resume
-    if not named.exists() or (marks and not any((named / mark).is_file() for mark in marks)):
-        raise DsforgeError(
-            "DSF212",
-            "checkpoint.resume names a place without a checkpoint of the program",
-            Place(file=str(named)),
-            f"a folder that has {' or '.join(marks) or 'one'}, or checkpoint.resume: auto or never",
-            exit_code=ExitCode.ENVIRONMENT,
-        )
-
-
 def difference_from_plan(manifest: CheckpointManifest, plan: Plan) -> str | None:
     """Return how a checkpoint differs from a plan that would go on from it, or None."""
     if manifest.trainer != plan.trainer:
@@ -68,7 +48,7 @@ def difference_from_plan(manifest: CheckpointManifest, plan: Plan) -> str | None
     saved = manifest.layout
     for name, planned in layout_facts(plan).items():
         if name in saved and saved[name] != planned:
-            return f"{name} was {saved[name]}, the plan says {planned}"
+            return f"{name} was {saved[name]}, the plan says {planned}{_padding(manifest, plan)}"
     if manifest.consumed_samples != manifest.step * plan.batch.global_size:
         samples = f"{manifest.consumed_samples} samples in {manifest.step} steps"
         return f"it has seen {samples}, the plan's global batch is {plan.batch.global_size}"
@@ -76,6 +56,15 @@ def difference_from_plan(manifest: CheckpointManifest, plan: Plan) -> str | None
         if name in manifest.data and manifest.data[name] != value:
             return f"{name} was {manifest.data[name]}, the plan says {value}"
     return model_difference(manifest, plan)
+
+
+def _padding(manifest: CheckpointManifest, plan: Plan) -> str:
+    """Return in words how the embedding's rows differ, which depend on TP."""
+    was = padded_vocab(
+        plan.model.vocab, manifest.layout.get("tp", 1), capabilities(plan.trainer).vocab_divisor
+    )
+    now = plan.model.padded_vocab
+    return "" if was == now else f"; the vocabulary was padded to {was} rows, now to {now}"
 
 
 def _chosen(request: LaunchRequest, folder: Path | None) -> Path | None:
@@ -112,7 +101,8 @@ def _unusable(message: str, place: Path) -> DsforgeError:
     )
 
 
-def _check_writable(folder: Path) -> None:
+def check_writable(folder: Path) -> None:
+    """Raise DsforgeError DSF210 when nothing can be saved in a folder."""
     there = folder
     while not there.exists() and there != there.parent:
         there = there.parent

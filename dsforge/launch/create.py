@@ -14,6 +14,7 @@ from dsforge.base.exits import ExitCode
 from dsforge.base.files import write_atomically
 from dsforge.launch import facts
 from dsforge.launch.command import checkpoint_dir, safe_name
+from dsforge.launch.external_resume import note_layout
 from dsforge.launch.types import LaunchRequest
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_manifest import RunManifest
@@ -25,6 +26,7 @@ def create_run(request: LaunchRequest) -> RunDir:
         run_dir = _make_folder(request)
         request.bundle.write(run_dir.bundle)
         checkpoint_dir(request, run_dir).mkdir(parents=True, exist_ok=True)
+        note_layout(request)
         write_atomically(run_dir.manifest, _manifest(request, run_dir).to_json())
     except OSError as error:
         raise disk_error(request.runs_root, error) from error

@@ -11,7 +11,9 @@ from typing import TypeVar
 from dsforge.base.errors import DsforgeError
 from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.launch import machine, op_cache
-from dsforge.launch.checkpoints import check_checkpoints, check_resume
+from dsforge.launch.checkout import check_options
+from dsforge.launch.checkpoints import check_checkpoints
+from dsforge.launch.external_resume import check_resume
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.program import check_program
 from dsforge.launch.types import LaunchRequest
@@ -60,5 +62,6 @@ def look(request: LaunchRequest) -> Preflight:
     else:
         program = plan.external
         tried(lambda: check_program(program, request.recipe_root))
+        tried(lambda: check_options(program, request.recipe_root))
         tried(lambda: check_resume(request, flavour_of(program.flavour).checkpoint_marks))
     return Preflight(bash, deepspeed, op_cache.ops_dir(request.environ), hosts, tuple(refusals))

@@ -18,7 +18,7 @@ from dsforge.launch.cause import STOPPED, Cause
 from dsforge.launch.command import build_command, describe_launch
 from dsforge.launch.create import create_run, disk_error, vanished
 from dsforge.launch.preflight import Preflight, look
-from dsforge.launch.program import unknown_revision
+from dsforge.launch.program import missing_tools, unknown_revision
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.types import LaunchDescription, LaunchRequest, OnEvent, ProgressEvent, RunOutcome
 from dsforge.records.run_dir import RunDir
@@ -48,9 +48,10 @@ def launch_run(request: LaunchRequest, on_event: OnEvent) -> RunOutcome:
         raise found.refusals[0]
     _prepare_ops(request, found, on_event)
     if request.plan.external is not None:
-        unknown = unknown_revision(request.plan.external, request.recipe_root)
-        if unknown is not None:
-            on_event(ProgressEvent(time.time(), "note", f"warning[DSF216]: {unknown}"))
+        for code, look_at in (("DSF216", unknown_revision), ("DSF217", missing_tools)):
+            told = look_at(request.plan.external, request.recipe_root)
+            if told is not None:
+                on_event(ProgressEvent(time.time(), "note", f"warning[{code}]: {told}"))
     with StopSignals() as signals:
         run_dir = create_run(request)
         prctl.adopt_orphans()

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dsforge.base.errors import DsforgeError
+from dsforge.external.vocabulary import vocab_divisor
+from dsforge.layout.shape import padded_vocab, resolve_shape
 from dsforge.recipe.consequences import Consequence, consequence
+from dsforge.recipe.load import LoadedRecipe
 from dsforge.recipe.resolved import leaves
 
+ROWS = "(padded vocabulary)"
+"""Stands for the rows of the embedding, which follow from the vocabulary and TP."""
 SPELLING = "(text)"
 """Stands for comments, order and spelling, which hold no value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two: resolved values, whether the name was written, and the text where there is one."""
+    """One of the two: resolved values, whether the name was written, and the text where there is one.
+
+    `rows` of the embedding: the vocabulary as it is padded; None where the model is not known.
+    """
 
     data: dict[str, Any]
     is_named: bool
     text: str | None = None
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,7 @@ def compare(a: Side, b: Side) -> list[Difference]:
         for key in sorted(left.keys() | right.keys())
         if left.get(key) != right.get(key)
     ]
+    found = list(_with_rows(found, a, b))
     are_texts = None not in (a.text, b.text)  # a lock has its keys sorted
     if not found and are_texts and _env_order(a) != _env_order(b):
         found.append(Difference("launch.env", _env_order(a), _env_order(b), Consequence.COSMETIC))
@@ -50,6 +62,33 @@ def compare(a: Side, b: Side) -> list[Difference]:
         message = "comments, order or spelling"
         found.append(Difference(SPELLING, message, message, Consequence.COSMETIC))
     return sorted(found, key=lambda one: (-one.consequence, one.key))
+
+
+def _with_rows(found: list[Difference], a: Side, b: Side) -> Iterator[Difference]:
+    """Yield the differences, and that of the embedding's rows where TP makes one.
+
+    An external program draws other weights for it, and cannot go on from the other side's checkpoints; our
+    trainers draw the same and go on under the same TP alone.
+    """
+    is_new_vocabulary = any(one.key.partition(".")[0] == "model" for one in found)
+    if None in (a.rows, b.rows) or a.rows == b.rows or is_new_vocabulary:
+        yield from found
+        return
+    is_external = "external" in (a.data.get("trainer"), b.data.get("trainer"))
+    weight = Consequence.CONVERGENCE if is_external else Consequence.EXECUTION
+    for one in found:
+        yield replace(one, consequence=weight) if one.key == "parallel.tp" else one
+    yield Difference(ROWS, a.rows, b.rows, weight)
+
+
+def rows_of(loaded: LoadedRecipe) -> int | None:
+    """Return the rows of a recipe's embedding; None where its model is not known."""
+    recipe = loaded.recipe
+    try:
+        shape = resolve_shape(recipe.model, recipe.batch.seq_len, loaded.model_config)
+    except DsforgeError:
+        return None
+    return padded_vocab(shape.vocab, recipe.parallel.tp, vocab_divisor(recipe))
 
 
 def _values(side: Side, other: Side) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dsforge.base.resources import package_parent
 from dsforge.base.text import first_line
 from dsforge.catalog.engines.accelerate import accelerate_keys
 from dsforge.catalog.engines.deepspeed import DeepSpeedKeys, keys_from, known_keys
+from dsforge.catalog.engines.deepspeed_releases import is_known, keys_at
 from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.foreign.accelerate import check_accelerate
 from dsforge.foreign.deepspeed.check import check_deepspeed
@@ -25,8 +27,9 @@ from dsforge.foreign.env_file import check_env_file
 from dsforge.foreign.findings import first_of
 from dsforge.foreign.hostfile import check_hostfile
 from dsforge.foreign.json_text import JsonText, Placeholder, read_json
-from dsforge.foreign.text import Kind, read_foreign
+from dsforge.foreign.text import Kind, carriage_returns, read_foreign
 from dsforge.ops import foreign_scripts as scripts
+from dsforge.ops.checkout_check import check_checkout
 from dsforge.ops.foreign_neox import NeoxFiles
 
 _PROBE_SECONDS = 300.0
@@ -41,37 +44,53 @@ class Checked:
 
 
 def check_foreign(
-    path: Path, kind: Kind, replicas: int | None, environ: Mapping[str, str] | None = None
+    path: Path,
+    kind: Kind,
+    replicas: int | None,
+    environ: Mapping[str, str] | None = None,
+    version: str | None = None,
 ) -> Checked:
     """Return the findings of a foreign file; DsforgeError when it cannot be read.
 
-    With `environ` the installed DeepSpeed is asked, in a process with these variables: its own keys, and what
-    it makes of the very file. DSF618 when it is not there.
+    `version`: the DeepSpeed that will read it; None for the installed one, or the catalogue's. With
+    `environ` the installed DeepSpeed is asked, in a process with these variables: its own keys, and what it
+    makes of the very file. DSF618 when it is not there, DSF619 for a version that is not known.
     """
+    if kind is Kind.CHECKOUT:
+        engine, findings = check_checkout(path)
+        return Checked(engine, tuple(findings))
     text, file = read_foreign(path), str(path)
     if kind is Kind.ACCELERATE:
         known = accelerate_keys()
         return Checked(f"accelerate {known.version}", tuple(first_of(check_accelerate(text, file, known))))
-    if kind is Kind.HOSTFILE:
-        return Checked(
-            f"launcher of deepspeed {known_keys().version}", tuple(first_of(check_hostfile(text, file)))
-        )
-    if kind is Kind.ENV:
-        return Checked(
-            f"launcher of deepspeed {known_keys().version}", tuple(first_of(check_env_file(text, file)))
-        )
+    if kind in (Kind.HOSTFILE, Kind.ENV):
+        check = check_hostfile if kind is Kind.HOSTFILE else check_env_file
+        return Checked(f"launcher of deepspeed {known_keys().version}", tuple(first_of(check(text, file))))
     if kind is Kind.MEGATRON:
-        return Checked(scripts.engine_of(text, file), tuple(first_of(scripts.check(text, file, replicas))))
+        returns = carriage_returns(path)
+        found = [*([returns] if returns else []), *scripts.check(text, file, replicas, _catalogued(version))]
+        return Checked(scripts.engine_of(text, file), tuple(first_of(found)))
     if kind is Kind.NEOX:
         revision = flavour_of("gpt-neox").revisions[0]
         return Checked(f"gpt-neox {revision}", tuple(first_of(NeoxFiles().check(text, file, replicas))))
     fills = kind is Kind.HF_TRAINER
-    keys = known_keys() if environ is None else _installed(tuple(sorted(environ.items())))
+    keys = _catalogued(version) if environ is None else _installed(tuple(sorted(environ.items())))
     found = check_deepspeed(text, file, keys, replicas=replicas, trainer_fills_auto=fills)
     if environ is not None and not fills:
         found += _verdict(read_json(text, file), keys, found, replicas, environ)
     suffix = ", installed" if keys.source == "installed" else ""
     return Checked(f"deepspeed {keys.version}{suffix}", tuple(first_of(found)))
+
+
+def _catalogued(version: str | None) -> DeepSpeedKeys:
+    """Return what the catalogue knows of a version; without one, of what is installed here, or its own."""
+    if version is not None:
+        return keys_at(version)
+    try:
+        here = metadata.version("deepspeed")
+        return keys_at(here) if is_known(here) else known_keys()
+    except (metadata.PackageNotFoundError, DsforgeError):
+        return known_keys()
 
 
 @cache

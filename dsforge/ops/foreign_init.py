@@ -9,6 +9,7 @@ from typing import Any
 
 from dsforge.base.errors import DsforgeError, Finding, Place, Severity
 from dsforge.base.exits import ExitCode
+from dsforge.base.text import shortened
 from dsforge.catalog.engines.accelerate import accelerate_keys
 from dsforge.catalog.engines.deepspeed import known_keys
 from dsforge.foreign.accelerate import carry_accelerate, check_accelerate
@@ -28,6 +29,7 @@ from dsforge.recipe.model_file import names_config, read_model_config
 from dsforge.recipe.resolved import leaves
 from dsforge.recipe.yaml_text import block_lines
 
+_LONGEST_COMMENT = 400
 _NOT_HONOURED = "DSF140"
 _EXPENDABLE = ("monitor.",)
 """What changes neither training nor memory is left behind where the trainer cannot honour it."""
@@ -83,8 +85,9 @@ FORMATS: Mapping[Kind, Format] = {
     ),
     Kind.MEGATRON: Format(scripts.check, scripts.carry, scripts.compare),
 }
-_NO_HINDRANCE = frozenset({"DSF610", "DSF622", "DSF695"})
-"""Errors of a file that an import survives: keys and options that nothing reads, a batch given beside it."""
+_NO_HINDRANCE = frozenset({"DSF608", "DSF610", "DSF622", "DSF695"})
+"""Errors of a file that an import survives: keys and options that nothing reads, a number that only the
+program's own reader takes for text, a batch given beside it."""
 
 
 def import_recipe(path: Path, kind: Kind, wanted: Wanted) -> Imported:
@@ -286,4 +289,4 @@ def _derived(one: Carried) -> str:
 
 
 def _one_line(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)
+    return shortened("".join(char if char.isprintable() else " " for char in text), _LONGEST_COMMENT)

@@ -9,8 +9,9 @@ from typing import Any
 
 from dsforge.base.errors import Finding
 from dsforge.foreign.imports import Import, Left
-from dsforge.foreign.programs.neox import Configuration, check_neox, read_neox, replicas_of
+from dsforge.foreign.programs.neox import Configuration, read_neox, replicas_of
 from dsforge.foreign.programs.neox_carry import carry_neox, differences
+from dsforge.foreign.programs.neox_check import check_neox
 from dsforge.foreign.text import read_foreign
 from dsforge.plan.types import Plan
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dsforge.base.errors import DsforgeError, Finding
+from dsforge.catalog.engines.deepspeed import DeepSpeedKeys, known_keys
 from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.foreign.imports import Import, Left
 from dsforge.foreign.programs.check import check_script, replicas_of
@@ -16,10 +17,10 @@ from dsforge.foreign.text import read_foreign
 from dsforge.plan.types import Plan
 
 
-def check(text: str, file: str, replicas: int | None) -> list[Finding]:
-    """Return the findings of a launch script."""
+def check(text: str, file: str, replicas: int | None, keys: DeepSpeedKeys | None = None) -> list[Finding]:
+    """Return the findings of a launch script; `keys` None: the catalogue's DeepSpeed reads its JSON."""
     read = _read(text, file, {})
-    return check_script(read, replicas or replicas_of(read))
+    return check_script(read, replicas or replicas_of(read), keys or known_keys())
 
 
 def engine_of(text: str, file: str) -> str:

@@ -63,7 +63,9 @@ def assemble(
         off = (key for key, value in hf_config.items() if value == 0.0 and given.get(key, value) != value)
         for key in sorted(off):
             resolved.decide(f"model.{key}", hf_config[key], "the trainer applies no dropout")
-    external = _external(recipe, shape, hardware, resolved)
+    values = values_of(recipe, shape, hardware, resolved)
+    section = program_of(recipe)
+    external = program(section, values) if section else None
     return Plan(
         dsforge_version=__version__,
         name=recipe.name,
@@ -91,7 +93,7 @@ def assemble(
         optimizer=Optimizer(**recipe.optimizer.model_dump()),
         data=_data(recipe, shape, external),
         checkpoint=Checkpoint(**recipe.checkpoint.model_dump()),
-        launch=_launch(recipe, hardware, resolved),
+        launch=_launch(recipe, hardware, resolved, values),
         external=external,
         sinks=tuple(name for name, wanted in recipe.monitor if wanted),
         hostfile=recipe.cluster.hostfile,
@@ -99,13 +101,6 @@ def assemble(
         decisions=tuple(resolved.decisions),
         findings=tuple(finding.as_dict() for finding in findings),
     )
-
-
-def _external(recipe: Recipe, shape: Shape, hardware: Hardware, resolved: Resolved) -> Program | None:
-    section = program_of(recipe)
-    if section is None:
-        return None
-    return program(section, values_of(recipe, shape, hardware, resolved))
 
 
 def _model(shape: Shape, padded_vocab: int, hf_config: dict[str, Any] | None) -> Model:
@@ -196,9 +191,9 @@ def _blend(sets: Iterable[tuple[float, str]]) -> tuple[DataSet, ...]:
     return tuple(DataSet(weight=weight, prefix=prefix) for weight, prefix in sets)
 
 
-def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved) -> Launch:
+def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved, values: dict[str, Any]) -> Launch:
     launch = recipe.launch
-    derived = derive_environment(recipe, hardware)
+    derived = derive_environment(recipe, hardware, values)
     for name, (value, why) in derived.items():
         resolved.decide(f"launch.env.{name}", value, why)
     launcher, reason = choose_launcher(recipe)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.tables import Hardware
 from dsforge.cost.states import Total, total
+from dsforge.external.vocabulary import vocab_divisor
 from dsforge.layout.batch import BatchTriple, solve
 from dsforge.layout.shape import Shape, padded_vocab
 from dsforge.layout.stages import StageLayers, assign, rank_parameters
@@ -76,7 +76,7 @@ def _stages(recipe: Recipe, shape: Shape, out: Resolved) -> None:
     pp, tp = recipe.parallel.pp, recipe.parallel.tp
     if pp > shape.layers:
         return
-    vocab = padded_vocab(shape.vocab, tp, capabilities(recipe.trainer).vocab_divisor)
+    vocab = padded_vocab(shape.vocab, tp, vocab_divisor(recipe))
     out.padded_vocab = vocab
     out.stages = tuple(assign(shape, pp, recipe.parallel.partition, vocab))
     out.parameters_of_stage = tuple(rank_parameters(shape, stage, vocab, tp) for stage in out.stages)

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.catalog.tables import Hardware
+from dsforge.external.mapping import Word as Argument
 from dsforge.external.mapping import arguments, passed_values, tree
 from dsforge.external.options import option_table
 from dsforge.external.placeholders import expand
@@ -72,7 +73,7 @@ def values_of(recipe: Recipe, shape: Shape, hardware: Hardware, resolved: Resolv
         eval_samples=resolved.eval_samples,
     )
     section = program_of(recipe)
-    if section is not None and flavour_of(section.flavour).takes == "options":
+    if section is not None and flavour_of(section.flavour).takes != "anything":
         values |= passed_values(section.arguments, option_table(section.flavour))
     return values
 
@@ -84,12 +85,13 @@ def program(section: ExternalSection, values: dict[str, Any]) -> Program:
     assert entry is not None, "refused by DSF142"
     configuration: dict[str, Any] | None = None
     bases: dict[str, str] = {}
+    words: list[Argument] = []
     if flavour.takes == "options":
         words = arguments(flavour, values, section.arguments)
+    elif flavour.takes == "configuration":
+        configuration, bases = tree(flavour, values, section.arguments)
     else:
         words = list(expand(section.arguments, values))
-    if flavour.takes == "configuration":
-        configuration, bases = tree(flavour, values)
     return Program(
         flavour=flavour.name,
         path=section.path,

@@ -123,6 +123,8 @@ class _Rank:
             trainer.kill_all()
             raise
         pump.join(_LAST_OUTPUT_SECONDS)
+        if reader and trainer.return_code == 0:
+            reader.end()
         return self._finish(trainer, pump, stop)
 
     def _refused(self, message: str) -> int:

@@ -16,6 +16,8 @@ from dsforge.records.program import ProgramFile, resolve
 _SITE = Path(__file__).with_name("site")
 STUBS = "DSFORGE_STUBS"
 """Names of imports, with commas between, that `site/sitecustomize.py` serves where they are missing."""
+STAND_INS = "DSFORGE_STAND_INS"
+"""What names of PyTorch do where it has no CUDA, as JSON, for `site/cpu_device.py`."""
 
 
 def command(program: ProgramFile, environ: Mapping[str, str]) -> list[str]:
@@ -36,14 +38,18 @@ def command(program: ProgramFile, environ: Mapping[str, str]) -> list[str]:
 
 
 def variables(program: ProgramFile, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what is set for the program: its folder on the path of imports, and the stand-ins."""
+    """Return what is set for the program: where it finds modules and this Python, stand-ins, ranks here."""
     paths = [resolve(program.folder, "root", environ), environ.get("PYTHONPATH")]
-    wanted = {}
-    if program.stubs:
+    wanted: dict[str, str] = {}
+    if program.stubs or program.stand_ins:
         paths.insert(0, str(_SITE))
-        wanted[STUBS] = ",".join(program.stubs)
-    if "LOCAL_SIZE" in environ:
-        wanted["LOCAL_WORLD_SIZE"] = environ["LOCAL_SIZE"]
+        wanted |= {STUBS: ",".join(program.stubs), STAND_INS: json.dumps(program.stand_ins)}
+    # DeepSpeed reads the one, PyTorch the other; launchers set one of them.
+    if here := environ.get("LOCAL_SIZE") or environ.get("LOCAL_WORLD_SIZE"):
+        wanted |= {"LOCAL_SIZE": here, "LOCAL_WORLD_SIZE": here}
+    # A program that compiles a part of itself asks `python3` of the path for the headers.
+    commands = (str(Path(sys.executable).parent), environ.get("PATH", os.defpath))
+    wanted["PATH"] = os.pathsep.join(commands)
     return {**wanted, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 

@@ -323,5 +323,6 @@ class ExternalSection(Section):
         default=None, description="File in that folder that each rank runs; default: the flavour's."
     )
     arguments: tuple[Argument, ...] = Field(
-        default=(), description="Options passed on, which the words after `--` on a command line join."
+        default=(),
+        description="Options passed on, of gpt-neox KEY=VALUE; words after `--` on a command line join them.",
     )

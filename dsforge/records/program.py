@@ -29,8 +29,10 @@ class ProgramFile:
 
     `bases`: what an argument, by its index, is a path from; `configuration` is handed over in
     `configuration_option`, its paths by dotted key in `configuration_bases`. `patterns`: regular expressions
-    by event, looked for in the output of `metrics_rank`. `stubs`: imports that stand-ins serve where they are
-    missing. `tokens_per_step` counts the whole job.
+    by event, looked for in the output of `metrics_rank`, but `joined` in rank 0's. `stubs`: imports that
+    stand-ins serve where they are missing, or without another package (MODULE:PACKAGE). `stand_ins`: what
+    a name of PyTorch does where there is no CUDA. `tokens_per_step` counts the whole job; `eval_samples`
+    those of a validation, None where the program is not told.
     """
 
     flavour: str
@@ -41,7 +43,9 @@ class ProgramFile:
     patterns: dict[str, str]
     metrics_rank: int
     tokens_per_step: int
+    eval_samples: int | None = None
     stubs: tuple[str, ...] = ()
+    stand_ins: dict[str, str] = field(default_factory=dict)
     configuration: dict[str, Any] | None = None
     configuration_bases: dict[str, str] = field(default_factory=dict)
     configuration_option: str | None = None

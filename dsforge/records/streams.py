@@ -35,7 +35,7 @@ class _Line:
 class MetricsLine(_Line):
     """One optimizer step. `tokens_per_second` counts the whole job; memory is the peak of rank 0.
 
-    What an external program does not print is None; its memory is not known and 0.
+    What an external program does not print, and nothing else tells, is None.
     """
 
     time: float
@@ -43,9 +43,9 @@ class MetricsLine(_Line):
     loss: float
     grad_norm: float | None
     learning_rate: float | None
-    tokens_per_second: float
-    step_seconds: float
-    memory_bytes: int
+    tokens_per_second: float | None
+    step_seconds: float | None
+    memory_bytes: int | None
     clipped: bool | None = None
     first_sample: int | None = None
     last_sample: int | None = None
@@ -58,13 +58,16 @@ class MetricsLine(_Line):
 
 @dataclass(frozen=True, slots=True)
 class EvalLine(_Line):
-    """A validation after `step` steps: mean token loss over `samples` samples, the same every time."""
+    """A validation after `step` steps: mean token loss over `samples` samples, the same every time.
+
+    Of an external program, what is not known is None.
+    """
 
     time: float
     step: int
     loss: float
-    samples: int
-    seconds: float
+    samples: int | None
+    seconds: float | None
 
     @classmethod
     def kind(cls) -> str:

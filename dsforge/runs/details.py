@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,16 +23,19 @@ _ENDED_EARLY = ("failed", "stopped", LOST)
 
 @dataclass(frozen=True, slots=True)
 class MetricsSummary:
-    """Training in figures. The first step of an attempt, which warms up, is left out of the medians."""
+    """Training in figures. The first step of an attempt, which warms up, is left out of the medians.
+
+    What no line of an external program tells is None.
+    """
 
     steps: int
     first_step: int
     last_step: int
     first_loss: float
     last_loss: float
-    median_step_seconds: float
-    median_tokens_per_second: float
-    peak_memory_bytes: int
+    median_step_seconds: float | None
+    median_tokens_per_second: float | None
+    peak_memory_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class ValidationSummary:
     """The validations of a run: how many, the last and the best."""
 
     evaluations: int
-    samples: int
+    samples: int | None
     last_step: int
     last_loss: float
     best_step: int
@@ -132,10 +136,17 @@ def summarise_metrics(attempts: list[tuple[MetricsLine, ...]]) -> MetricsSummary
         last_step=ordered[-1].step,
         first_loss=ordered[0].loss,
         last_loss=ordered[-1].loss,
-        median_step_seconds=median(line.step_seconds for line in warm),
-        median_tokens_per_second=median(line.tokens_per_second for line in warm),
-        peak_memory_bytes=max(line.memory_bytes for line in ordered),
+        median_step_seconds=_median(line.step_seconds for line in warm),
+        median_tokens_per_second=_median(line.tokens_per_second for line in warm),
+        peak_memory_bytes=max(
+            (line.memory_bytes for line in ordered if line.memory_bytes is not None), default=None
+        ),
     )
+
+
+def _median(found: Iterable[float | None]) -> float | None:
+    known = [one for one in found if one is not None]
+    return median(known) if known else None
 
 
 def summarise_validations(attempts: list[tuple[EvalLine, ...]]) -> ValidationSummary | None:

@@ -21,7 +21,7 @@ SMOKE = ROOT / "recipes" / "smoke.yaml"
 SURFACE = {
     "init": "--flavour --from-accelerate --from-deepspeed --from-megatron --from-neox --gpu --gpus "
     "--gpus-per-node --model --out --schema --seq-len -o",
-    "validate": "--as --data-parallel --fix --json --probe --profile --set",
+    "validate": "--as --data-parallel --deepspeed-version --fix --json --probe --profile --set",
     "plan": "--argument --json --profile --set",
     "diff": "--fail-on --json --profile",
     "render": "--argument --check --json --out --profile --set -o",

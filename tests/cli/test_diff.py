@@ -17,6 +17,25 @@ def rows(outcome: Any) -> dict[str, tuple[str, Any, Any]]:
     return {row["key"]: (row["consequence"], row["a"], row["b"]) for row in outcome.json["differences"]}
 
 
+PADDED = """\
+version: 1
+model: {arch: gpt, layers: 2, hidden: 64, heads: 8, vocab: 50257}
+cluster: {nodes: 1, gpus_per_node: 8, gpu: a100-sxm-80gb}
+parallel: {tp: 1}
+batch: {global: 8, micro: 1, seq_len: 64}
+"""
+EXTERNAL = "trainer: external\nexternal: {flavour: megatron-lm, path: x}\ndata: {train: a}\n"
+
+
+@pytest.mark.parametrize(("more", "weight"), [("", "execution"), (EXTERNAL, "convergence")])
+def test_tp_that_pads_the_vocabulary_otherwise_is_told(cli: Cli, tmp_path: Path, more: str, weight: str):
+    a, b = write(tmp_path, PADDED + more), write(tmp_path, PADDED.replace("tp: 1", "tp: 8") + more, "b.yaml")
+    assert rows(cli("diff", a, b, "--json")) == {
+        "parallel.tp": (weight, 1, 8),
+        "(padded vocabulary)": (weight, 50304, 51200),
+    }
+
+
 @pytest.mark.parametrize(
     ("old", "new", "key", "consequence"),
     [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from tests.support.recipes import ROOT, SMALL, write
 
@@ -162,3 +164,91 @@ def test_folders_and_missing_files(cli: Cli, tmp_path: Path):
     shown = cli("validate", tmp_path / "nothing.json")
     assert shown.code == 2
     assert "DSF601" in shown.err
+
+
+CHECKOUT = """\
+version: 1
+model: {arch: gpt, layers: 2, hidden: 64, heads: 4, vocab: 512}
+cluster: {nodes: 1, gpus_per_node: 1, gpu: a100-sxm-80gb}
+batch: {global: 8, micro: 1, seq_len: 64}
+train: {steps: 3, precision: bf16}
+data: {train: a}
+trainer: external
+external: {flavour: megatron-lm, path: src}
+"""
+
+
+def test_validate_looks_at_the_checkout_that_is_there(cli: Cli, tmp_path: Path):
+    recipe = write(tmp_path, CHECKOUT)
+    assert cli("validate", recipe).code == 0  # the folder is elsewhere
+    for name in ("pretrain_gpt.py", "megatron/training/arguments.py", "megatron/core/package_info.py"):
+        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / name).touch()
+    found = cli("validate", recipe)
+    assert found.code == 0
+    assert "warning[DSF216]: the checkout says nothing of its revision" in found.err
+    assert f"{recipe}:8:34" in found.err
+    options = "\n".join(f'add("--filler-{n}")' for n in range(60))
+    (tmp_path / "src/megatron/training/arguments.py").write_text(options, "utf-8")
+    refused = cli("validate", recipe)
+    assert refused.code == 1
+    assert "error[DSF218]: the checkout declares no option `--use-distributed-optimizer`" in refused.err
+    folder = cli("validate", tmp_path / "src", "--json")
+    assert folder.code == 0
+    (row,) = folder.json["foreign"]
+    assert (row["kind"], row["engine"]) == ("checkout", "megatron-lm of unknown revision")
+    assert {one["code"] for one in row["findings"]} == {"DSF216", "DSF218"}
+    changed = cli("validate", recipe, "external.flavour=gpt-neox", "data.tokenizer=t.json")
+    assert changed.code == 1
+    assert "it looks like one of megatron-lm: set external.flavour" in changed.err
+
+
+ODD = [True, 0, -1, 1.5, "8", [], {"a": 1}]
+PLACES = {
+    "accelerate_fsdp.yaml": ("num_machines", "num_processes", "mixed_precision", "fsdp_config"),
+    "fp32_zero2.json": ("scheduler", "optimizer", "gradient_accumulation_steps", "zero_optimization"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_values_of_every_type_end_in_findings(cli: Cli, tmp_path: Path, name: str):
+    data = YAML(typ="safe").load((FOREIGN / name).read_text("utf-8"))
+    path = tmp_path / name
+    kind = "--from-accelerate" if path.suffix == ".yaml" else "--from-deepspeed"
+    for key in PLACES[name]:
+        for value in (*ODD, {"type": []}):
+            path.write_text(json.dumps({**data, key: value}), "utf-8")
+            for words in (("validate", path), ("init", kind, path, *GIVEN)):
+                shown = cli(*words)
+                assert shown.code in (0, 1, 2), (key, value, shown.err)
+                assert "DSF000" not in shown.err
+
+
+def test_what_is_long_is_shown_short(cli: Cli, tmp_path: Path):
+    path = tmp_path / "long.json"
+    path.write_text('{"train_batch_size": 8, "' + "x" * 100_000 + '": 1}', "utf-8")
+    assert len(cli("validate", path).err) < 20_000
+    assert len(cli("init", "--from-deepspeed", path, *GIVEN).err) < 20_000
+
+
+def test_a_version_can_be_named(cli: Cli, tmp_path: Path):
+    path = tmp_path / "ds.json"
+    path.write_text(
+        '{"train_batch_size": 8, "zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}}', "utf-8"
+    )
+    assert cli("validate", path).code == 0
+    shown = cli("validate", path, "--deepspeed-version", "0.9.5")
+    assert shown.code == 1
+    assert shown.out == f"{path}: refused (deepspeed 0.9.5)\n"
+    assert "needs DeepSpeed > 0.9.5, 0.10.0 has it" in shown.err
+    assert cli("validate", path, "--deepspeed-version", "0.10.0").code == 0
+    assert cli("validate", path, "--deepspeed-version", "newest").code == 2
+    assert cli("validate", path, "--deepspeed-version", "0.9.5", "--probe").code == 2
+
+
+def test_a_script_with_many_unknown_options_is_judged_in_no_time(cli: Cli, tmp_path: Path):
+    path = tmp_path / "run.sh"
+    path.write_text("torchrun t.py " + " ".join(f"--option-{n} 1" for n in range(1000)) + "\n", "utf-8")
+    shown = cli("validate", path)
+    assert shown.code == 1
+    assert "further findings are not shown" in shown.err

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.external.options import option_table
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import read_state
@@ -36,6 +37,20 @@ optimizer: {lr: 3.0e-4, betas: [0.8, 0.9]}
 data: {train: "DATA"}
 trainer: external
 external: {flavour: FLAVOUR, path: checkout}
+"""
+
+NEOX = """\
+version: 1
+name: stand-in
+model: {arch: llama, layers: 2, hidden: 32, heads: 2, kv_heads: 1, ffn_hidden: 48, vocab: 300}
+cluster: {nodes: 1, gpus_per_node: 2, gpu: cpu}
+parallel: {dp: 2, zero: 1}
+batch: {global: 8, micro: 2, seq_len: 16}
+train: {steps: 4, precision: fp32}
+optimizer: {lr: 3.0e-4, betas: [0.8, 0.9]}
+data: {train: "DATA", tokenizer: "DATA.json"}
+trainer: external
+external: {flavour: gpt-neox, path: "it's a $checkout"}
 """
 
 CNN = """\
@@ -88,6 +103,8 @@ def planned_and_seen(folder: Path, flavour: str, *, mds: bool) -> None:
         seen = json.loads((folder / f"seen-{rank}.json").read_text())
         assert (seen["world"]["RANK"], seen["world"]["WORLD_SIZE"]) == (str(rank), "2")
         assert seen["world"]["LOCAL_RANK"] == str(rank)
+        assert (seen["world"]["LOCAL_SIZE"], seen["world"]["LOCAL_WORLD_SIZE"]) == ("2", "2")
+        assert not seen["flash"]
         given = seen["arguments"]
         dest = {name: option.dest for name, option in option_table(flavour).items()}
         assert given[dest["--data-path"]] == [str(folder.parent / DATA)]
@@ -95,7 +112,8 @@ def planned_and_seen(folder: Path, flavour: str, *, mds: bool) -> None:
         assert (given["micro_batch_size"], given["global_batch_size"], given["train_iters"]) == (1, 8, 3)
         assert (given["adam_beta1"], given["adam_beta2"], given["hidden_dropout"]) == (0.8, 0.9, 0.0)
         if mds:
-            assert seen["absent"] == "deepspeed.compression.compress"
+            assert seen["absent"] == "deepspeed.compression.compress.init_compression"
+            assert seen["minutes"] == "10"
             assert json.loads(Path(given["deepspeed_config"]).read_text())["zero_optimization"]["stage"] == 1
             assert given["zero_stage"] == 1
             assert given["no_pipeline_parallel"]
@@ -120,8 +138,12 @@ def test_what_was_planned_arrives_through_the_deepspeed_launcher(checkout: Path)
     assert {(line.learning_rate, line.step_seconds, line.tokens_per_second) for line in steps} == {
         (3e-4, 0.25, 512.0)
     }
-    assert [(line.step, line.loss) for line in lines if isinstance(line, EvalLine)] == [(3, 2.5)]
+    judged = [line for line in lines if isinstance(line, EvalLine)]
+    assert [(line.step, line.loss, line.samples, line.seconds) for line in judged] == [(3, 2.5, None, None)]
+    assert {line.memory_bytes for line in steps} == {None}
     events = [parse_line(line) for _, line in read_lines(attempt.events)]
+    met = [event for event in events if isinstance(event, Event) and event.name == "joined"]
+    assert [event.source for event in met].count("trainer") == 1
     stand_ins = [
         event.data["module"] for event in events if isinstance(event, Event) and event.name == "stand_in"
     ]
@@ -132,10 +154,6 @@ def test_what_was_planned_arrives_through_the_deepspeed_launcher(checkout: Path)
 def test_what_was_planned_arrives_through_torchrun(checkout: Path):
     root, flavour = checkout.parent, "megatron-lm"
     (root / "recipe.yaml").write_text(MEGATRON.replace("FLAVOUR", flavour).replace("DATA", DATA))
-    stand_in = (checkout / "pretrain_gpt.py").read_text()
-    (checkout / "pretrain_gpt.py").write_text(
-        stand_in.replace("import deepspeed.compression.compress as absent", "import json as absent")
-    )
     rendered = dsforge(root, "render", "recipe.yaml", "--", "--wandb-exp-name", HOSTILE)
     assert rendered.returncode == 0, rendered.stderr
     ranks = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29611"]
@@ -159,6 +177,66 @@ def test_what_was_planned_arrives_through_torchrun(checkout: Path):
     seen = json.loads((checkout / "seen-1.json").read_text())["arguments"]
     assert (seen["save"], seen["load"]) == (str(root / "checkpoints"), str(root / "checkpoints"))
     assert not (root / "bundle" / "ds_config.json").exists()
+
+
+def test_a_configuration_arrives_as_gpt_neox_takes_it(tmp_path: Path):
+    folder = tmp_path / "it's a $checkout"
+    for mark in flavour_of("gpt-neox").marks:
+        (folder / mark).parent.mkdir(parents=True, exist_ok=True)
+        (folder / mark).touch()
+    shutil.copy(SUPPORT / "neox_train.py", folder / "train.py")
+    for suffix, text in (
+        (".bin", ""),
+        (".idx", ""),
+        (".json", '{"model": {"type": "BPE", "vocab": {"a": 0}}}'),
+    ):
+        (tmp_path / f"{DATA}{suffix}").parent.mkdir(exist_ok=True)
+        (tmp_path / f"{DATA}{suffix}").write_text(text)
+    (tmp_path / "recipe.yaml").write_text(NEOX.replace("DATA", DATA))
+    words = [
+        f"wandb_group={HOSTILE}",
+        'attention_config=[[["global"], 2]]',
+        "zero_optimization.overlap_comm=true",
+    ]
+    done = dsforge(tmp_path, "launch", "recipe.yaml", "--json", "--", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = RunDir(Path(json.loads(done.stdout)["run"]))
+    for rank in (0, 1):
+        seen = json.loads((folder / f"seen-{rank}.json").read_text())
+        assert seen["world"][:3] == [rank, rank, 2]
+        assert (seen["rest"], seen["autotuning"], seen["data_parallel"]) == ([], None, 2)
+        assert seen["absent"] == "pkg_resources"
+        given = seen["configuration"]
+        assert given["wandb_group"] == HOSTILE
+        assert given["attention_config"] == [[["global"], 2]]
+        assert given["data_path"] == str(tmp_path / DATA)
+        assert given["vocab_file"] == str(tmp_path / f"{DATA}.json")
+        assert (given["num_kv_heads"], given["intermediate_size"], given["rotary_emb_base"]) == (
+            1,
+            144,
+            10_000,
+        )
+        assert (given["distributed_backend"], given["use_wandb"]) == ("gloo", False)
+        assert seen["deepspeed"]["zero_optimization"] == {"stage": 1, "overlap_comm": True}
+        assert seen["deepspeed"]["gradient_clipping"] == 1.0
+    attempt = run.attempt(1)
+    lines = [parse_line(line) for _, line in read_lines(attempt.metrics)]
+    steps = [line for line in lines if isinstance(line, MetricsLine)]
+    # The second step was skipped, the third had no finite loss.
+    assert [(line.step, line.loss, line.learning_rate) for line in steps] == [(1, 8.0, 3e-4), (4, 2.0, 3e-4)]
+    assert {(line.step_seconds, line.tokens_per_second) for line in steps} == {(0.25, 512.0)}
+    assert [(line.step, line.loss) for line in lines if isinstance(line, EvalLine)] == [(4, 2.5)]
+    events = [parse_line(line) for _, line in read_lines(attempt.events)]
+    told = {event.name: event for event in events if isinstance(event, Event) and event.source == "trainer"}
+    assert (told["skipped"].data["step"], told["not_finite"].data["step"]) == (2, 3)
+    served = [
+        event.data["module"] for event in events if isinstance(event, Event) and event.name == "stand_in"
+    ]
+    assert "pkg_resources" in served
+    assert any("torch.cuda.LongTensor" in names for names in served)
+    assert "have met" in told["joined"].message
+    log = "\n".join(path.read_text() for path in attempt.path.rglob("*.log"))
+    assert "> setting random seeds to 3 ..." in log
 
 
 def test_a_script_of_ones_own_is_trained_killed_and_goes_on(tmp_path: Path):

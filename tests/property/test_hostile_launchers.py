@@ -103,7 +103,7 @@ def _through_pdsh(folder: Path, *changes: dict[str, Any], **environ: str) -> dic
     return json.loads((folder / "rank.json").read_text())[1]
 
 
-# As sshd does: the words after the host are one command of the user's shell, in an environment of its own.
+# As sshd does: what follows the host is one command of the user's shell, in an environment of its own.
 SSHD = """\
 #!/bin/bash
 while case $1 in -[oF]) shift 2 ;; -*) shift ;; *) false ;; esac; do :; done

@@ -36,6 +36,8 @@ class Capabilities:
     """The vocabulary is padded to a multiple of this times TP."""
     hugging_face: bool
     """The model is one of transformers' classes, built from a `config.json`."""
+    deepspeed: bool
+    """DeepSpeed trains, so that its faults are the trainer's."""
     honours: dict[str, Honoured]
 
 
@@ -50,6 +52,7 @@ def capabilities(trainer: str) -> Capabilities:
         traits=tuple(table["traits"]),
         vocab_divisor=table["vocab_divisor"],
         hugging_face=table["hugging_face"],
+        deepspeed=table.get("deepspeed", True),
         honours={
             key: Honoured(tuple(row["values"]), row["why"])
             for key, row in table["honours"].items()

@@ -40,11 +40,20 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
+class Coming:
+    """Between which two releases a key came."""
+
+    after: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeepSpeedKeys:
     """A version's configuration.
 
-    `removed`: dotted keys that it refuses by name. `optimizers`: by name and by what computes it (gpu, cpu,
-    torch) the parameters with their defaults; `schedulers` likewise, "required" without a default.
+    `removed`: dotted keys that it refuses by name. `coming`: those of `top` that only later versions have.
+    `optimizers`: by name and by what computes it (gpu, cpu, torch) the parameters with their defaults;
+    `schedulers` likewise, "required" without a default.
     """
 
     version: str
@@ -53,6 +62,7 @@ class DeepSpeedKeys:
     optimizers: Mapping[str, Mapping[str, Mapping[str, Any]]]
     schedulers: Mapping[str, Mapping[str, Any]]
     source: str = field(default="catalogue")
+    coming: Mapping[str, Coming] = field(default_factory=dict)
 
     def section(self, path: Sequence[str]) -> Section | None:
         """Return the section at a path of keys; None where no section is known."""

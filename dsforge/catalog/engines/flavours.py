@@ -52,14 +52,37 @@ class Default:
 
 
 @dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable that tells a program what no option does: its value, an expression, why, and when."""
+
+    value: str
+    why: str
+    when: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What a program compiles when it starts: by `file`, into `product` (a glob), with which tools."""
+
+    file: str
+    product: str
+    commands: tuple[str, ...]
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Flavour:
     """One program. `marks`: files that a checkout of it has. `revisions`: what the data was read from.
 
     `takes`: options, a configuration (in `configuration_option`), or anything. `patterns`: regular
     expressions by event (step, validation, joined) with the records' names as groups. `printed_by`: the rank
-    that prints them, first or last. `stubs`: imports that a CPU has not. `instead`: options that would
-    overrule a recipe's key under another name. `served`: keys of the recipe that never reach the program,
-    and who honours them.
+    that prints them, first or last; `joined` is told by the first. `stubs`: imports that a CPU has not;
+    `removed`: those that what is installed today has on no machine, and that a run does not use.
+    `stand_ins`: names by which CUDA is used, and what each does on a CPU (rank/site/). `instead`: options
+    that would overrule a recipe's key under another name. `declares`: files of a checkout, as
+    patterns, in which its options or keys are declared; `elsewhere`: those that a library adds. `served`:
+    keys of the recipe that never reach the program, and who honours them. `variables`: set on every rank, by
+    name.
     """
 
     name: str
@@ -76,7 +99,13 @@ class Flavour:
     patterns: dict[str, str]
     printed_by: str
     stubs: tuple[str, ...]
+    stand_ins: dict[str, str]
+    removed: tuple[str, ...]
+    variables: dict[str, Variable]
+    builds: Build | None
     checkpoint_marks: tuple[str, ...]
+    declares: tuple[str, ...] = ()
+    elsewhere: frozenset[str] = frozenset()
 
 
 @cache
@@ -101,5 +130,17 @@ def flavour_of(name: str) -> Flavour:
         patterns=program["patterns"],
         printed_by=program["printed_by"],
         stubs=tuple(program["stubs"]),
+        stand_ins={name: deed for deed, names in program.get("stand_ins", {}).items() for name in names},
+        removed=tuple(program.get("removed", ())),
+        variables={name: Variable(**row) for name, row in program.get("variables", {}).items()},
+        builds=_build(program.get("builds")),
         checkpoint_marks=tuple(program["checkpoint_marks"]),
+        declares=tuple(program.get("declares", ())),
+        elsewhere=frozenset(program.get("elsewhere", ())),
     )
+
+
+def _build(row: dict[str, Any] | None) -> Build | None:
+    if row is None:
+        return None
+    return Build(row["file"], row["product"], tuple(row["commands"]), tuple(row["modules"]))

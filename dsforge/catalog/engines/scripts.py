@@ -24,9 +24,20 @@ class Trap:
 
 
 @cache
-def traps(flavour: str) -> tuple[Trap, ...]:
-    """Return what a flavour is known to do, in the order of the file."""
+def _table() -> dict[str, Any]:
     file = resources.files("dsforge.catalog.engines") / "options" / "scripts.yaml"
     table: dict[str, Any] = YAML(typ="safe", pure=True).load(file.read_text("utf-8"))
+    return table
+
+
+def counts() -> tuple[str, ...]:
+    """Return the options of both programs that count something: no number below 1 makes sense."""
+    return tuple(_table()["counts"])
+
+
+@cache
+def traps(flavour: str) -> tuple[Trap, ...]:
+    """Return what a flavour is known to do, in the order of the file."""
+    table = _table()
     rows = [row for one in table[flavour] for row in (one if isinstance(one, list) else [one])]
     return tuple(Trap(**{**row, "severity": Severity(row.get("severity", "error"))}) for row in rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _MAX_BITS = 256
+_WHOLE = re.compile(r"-?[0-9]{1,39}")
 
 
 def _divided(left: int, right: int) -> int:
@@ -49,5 +51,5 @@ def _computed(node: Node, value: Callable[[Node], str | None]) -> int | None:
             return -found if found is not None else None
         case "number" | "word" | "variable_name" | "simple_expansion" | "expansion":
             text = (value(node) or "").strip()
-            return int(text) if text.lstrip("-").isdecimal() and len(text) < 40 else None
+            return int(text) if _WHOLE.fullmatch(text) else None
     return None

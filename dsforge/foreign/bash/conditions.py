@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-lt": operator.lt,
     "-le": operator.le,
 }
+_WHOLE = re.compile(r"-?[0-9]{1,39}")
 _PATTERN = set("*?[")
 
 
@@ -73,7 +75,7 @@ def _two(node: Node, text: Callable[[Node], Text]) -> bool | None:
         return None
     a, b = str(one), str(other)
     if word in _NUMBERS:
-        is_number = all(part.lstrip("-").isdecimal() and len(part) < 40 for part in (a, b))
+        is_number = all(_WHOLE.fullmatch(part) for part in (a, b))
         return _NUMBERS[word](int(a), int(b)) if is_number else None
     if _PATTERN & set(b):
         return None

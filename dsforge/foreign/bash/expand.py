@@ -19,6 +19,8 @@ _ESCAPED_IN_QUOTES = '$`"\\'
 _ANSI = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"', "r": "\r", "a": "\a", "0": "\0"}
 _HERE = ("`pwd`", "$(pwd)")
 """Where the script is started: what a relative path starts from, too."""
+_BRACES = re.compile(r"\{[^{}\0]*,[^{}\0]*\}|\{\w+\.\.\w+\}")
+_FILES = re.compile(r"[*?]")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -72,6 +74,29 @@ class Expander:
 
     def words(self, node: Node, source: Source) -> list[Text]:
         """Return the words that a word of a command line comes to."""
+        words = [self._settled(word) for word in self._words(node, source)]
+        return self.limited(words, node, source)
+
+    def _settled(self, word: Text) -> Text:
+        """Return a word; open where the shell makes others of it, by braces or by files that are there."""
+        bare = "".join("\0" if one.quoted or one.open else one.char for one in word.chars)
+        if not _BRACES.search(bare) and not ("/" in bare and _FILES.search(bare)):
+            return word
+        self.leave(word, "the shell makes other words of it where the script runs")
+        return opened(word)
+
+    def limited(self, words: list[Text], node: Node, source: Source) -> list[Text]:
+        """Return words; DsforgeError DSF693 when they come to too much."""
+        self._limit(sum(len(word.chars) + 1 for word in words), node, source)
+        return words
+
+    def _limit(self, characters: int, node: Node, source: Source) -> None:
+        if characters > MAX_CHARACTERS:
+            place = self.lines.place(source.of(node).at)
+            hint = "write the command line out"
+            raise DsforgeError("DSF693", "the script makes too long a text here", place, hint)
+
+    def _words(self, node: Node, source: Source) -> list[Text]:
         spread = self._spread(node, source)
         if spread is not None:
             items, quoted = spread
@@ -90,8 +115,7 @@ class Expander:
             return None
         alone = inner.end_byte - inner.start_byte + 2 == node.end_byte - node.start_byte
         if inner.type == "simple_expansion" and str(source.of(inner)) in ("$@", "$*"):
-            self.leave(source.of(inner), "what the script itself is called with")
-            return [], quoted
+            return self._handed(source.of(inner)), quoted
         if inner.type != "expansion" or (quoted and not alone):
             return None
         match = re.fullmatch(r"\$\{([A-Za-z_]\w*)\[[@*]\]\}", str(source.of(inner)))
@@ -104,13 +128,18 @@ class Expander:
         items = value if isinstance(value, list) else [value]
         return [item.quoted(True) for item in items], quoted
 
+    def _handed(self, here: Text) -> list[Text]:
+        """Return what a function is called with; of the script itself that is not known."""
+        handed = self.variables.get("@")
+        if isinstance(handed, list):
+            return [item.quoted(True) for item in handed]
+        self.leave(here, "what the script itself is called with")
+        return []
+
     def text(self, node: Node, source: Source, *, quoted: bool = False) -> Text:
         """Return what a word comes to, blanks that separate words unquoted."""
         found = self._text(node, source, quoted)
-        if len(found.chars) > MAX_CHARACTERS:
-            place = self.lines.place(source.of(node).at)
-            hint = "write the command line out"
-            raise DsforgeError("DSF693", "the script makes too long a text here", place, hint)
+        self._limit(len(found.chars), node, source)
         return found
 
     def _text(self, node: Node, source: Source, quoted: bool) -> Text:  # noqa: PLR0911 - a kind each
@@ -138,7 +167,7 @@ class Expander:
         if str(here) in _HERE:
             return made(".", here.chars[0].at)
         self.leave(here, "known only where the script runs")
-        return _opened(here)
+        return opened(here)
 
     def filled(
         self,
@@ -160,6 +189,7 @@ class Expander:
                 whole = source.of(child)
                 out += whole.chars[: len(whole.chars) - len(_from_dollar(whole).chars)]
             out += self.text(child, source, quoted=quoted).chars
+            self._limit(len(out), node, source)
             at = child.end_byte
         out += _unescaped(source.between(at, end), escaped, quoted).chars
         return Text(tuple(out))
@@ -170,7 +200,7 @@ class Expander:
             return made(".", here.chars[0].at)
         if value is None:
             self.leave(here, "a variable that the script does not set")
-            return _opened(here)
+            return opened(here)
         whole = value if isinstance(value, Text) else (value[0] if value else Text())
         return whole.quoted(quoted)
 
@@ -213,7 +243,7 @@ class Expander:
         if isinstance(value, list):
             return made(str(len(value)), here.chars[0].at)
         self.leave(here, "an expansion that is not computed here")
-        return _opened(here)
+        return opened(here)
 
     def _item(self, name: str, index: str, here: Text, quoted: bool) -> Text:
         value = self.variables.get(name)
@@ -223,13 +253,13 @@ class Expander:
         if int(index[:6]) < len(items):
             return items[int(index[:6])].quoted(quoted)
         self.leave(here, "an array has no such item")
-        return _opened(here)
+        return opened(here)
 
     def _arithmetic(self, node: Node, source: Source, here: Text) -> Text:
         found = computed(node, lambda inner: self._number(inner, source))
         if found is None:
             self.leave(here, "cannot be computed from what the script says")
-            return _opened(here)
+            return opened(here)
         return made(str(found), here.chars[0].at)
 
     def _number(self, node: Node, source: Source) -> str | None:
@@ -244,7 +274,8 @@ def _whole(value: Value) -> Text:
     return value if isinstance(value, Text) else (value[0] if value else Text())
 
 
-def _opened(here: Text) -> Text:
+def opened(here: Text) -> Text:
+    """Return text as what is known only where the script runs."""
     return Text(tuple(one._replace(open=True, quoted=True) for one in here.chars))
 
 

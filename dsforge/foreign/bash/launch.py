@@ -16,6 +16,11 @@ _WORLD = ("--num_processes", "--ntasks")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks"}
 _HOSTFILES = ("--hostfile", "-H")
 _PROGRAM = re.compile(r"[^=]*\.py")
+_WRAPPERS = (
+    *("apptainer", "docker", "podman", "singularity", "command", "env", "exec", "nohup", "setsid", "sudo"),
+    *("ionice", "nice", "numactl", "nsys", "stdbuf", "taskset", "time", "timeout"),
+)
+"""Commands that run the command behind their own options."""
 _STARTERS = re.compile(r"(?:.*/)?(?:torchrun|deepspeed|srun|accelerate|mpirun|mpiexec|pdsh|python[\d.]*)$")
 
 
@@ -60,8 +65,8 @@ def find_launch(script: Script) -> Launch:
 
 
 def _launch(command: Command) -> Launch | None:
-    words = command.words
-    if not _STARTERS.match(str(words[0])):
+    words = _without_wrapper(command.words)
+    if not words or not _STARTERS.match(str(words[0])):
         return None
     at = next((at for at, word in enumerate(words) if at and _PROGRAM.fullmatch(str(word))), None)
     if at is None:
@@ -78,6 +83,14 @@ def _launch(command: Command) -> Launch | None:
     return Launch(
         words[at], tuple(words[at + 1 :]), starter, dict(_told(before)), tuple(before), command.environment
     )
+
+
+def _without_wrapper(words: tuple[Text, ...]) -> tuple[Text, ...]:
+    """Return a command line from its launcher on, where it stands behind what only runs it."""
+    if str(words[0]).rpartition("/")[2] not in _WRAPPERS:
+        return words
+    starts = (at for at, word in enumerate(words) if _STARTERS.match(str(word)))
+    return words[next(starts, len(words)) :]
 
 
 def _told(words: Sequence[Text]) -> Iterator[tuple[str, Text]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from dsforge.foreign.bash.conditions import holds
+from dsforge.foreign.bash.control import Control, within
 from dsforge.foreign.bash.expand import Expander, Source
 from dsforge.foreign.bash.text import Lines, Text, joined, literal
 
@@ -17,14 +17,9 @@ if TYPE_CHECKING:
 
 _MAX_DEPTH = 40
 _NESTED_SHELLS = ("bash", "sh")
-_SKIPPED = {
-    "case_statement": "a choice: nothing in it is read",
-    "for_statement": "a loop: nothing in it is read",
-    "c_style_for_statement": "a loop: nothing in it is read",
-    "while_statement": "a loop: nothing in it is read",
-    "function_definition": "a function: nothing in it is read",
-    "unset_command": "a variable is taken away",
-}
+_SETTING = ("let", "read", "mapfile", "readarray", "getopts", "shift", "set")
+"""Commands of the shell that set variables in ways that are not followed here."""
+_LOOPS = ("for_statement", "c_style_for_statement", "while_statement")
 _PLAIN = (
     "program",
     "pipeline",
@@ -64,6 +59,8 @@ class Script:
     exported: dict[str, Text] = field(default_factory=dict)
     directives: list[Text] = field(default_factory=list)
     unread: list[tuple[str, int, str]] = field(default_factory=list)
+    astray: list[Text] = field(default_factory=list)
+    """Options that stand where a command begins."""
     broken_at: int | None = None
     """Where the first statement stands that is no shell."""
 
@@ -84,10 +81,10 @@ def _parser() -> Parser:
     return Parser(Language(language()))
 
 
-class _Reader:
+class _Reader(Control):
     def __init__(self, lines: Lines) -> None:
         self.out = Script(lines)
-        self.expander = Expander(lines)
+        super().__init__(Expander(lines))
 
     def read(self, text: Text, depth: int) -> None:
         source = Source(text)
@@ -108,19 +105,26 @@ class _Reader:
         elif kind in _PLAIN:
             for child in node.named_children:
                 self.statement(child, source, depth + 1)
-        elif kind in _SKIPPED:
-            self.expander.leave(source.of(node), _SKIPPED[kind])
         else:
             self.single(node, source, depth)
 
     def single(self, node: Node, source: Source, depth: int) -> None:
+        handlers = {
+            "list": self.both,
+            "if_statement": self.choice,
+            "case_statement": self.case,
+            "redirected_statement": self.redirected,
+            "command": self.command,
+            **dict.fromkeys(_LOOPS, self.loop),
+        }
+        if node.type in handlers:
+            handlers[node.type](node, source, depth)
+            return
         match node.type:
             case "comment" if str(source.of(node)).startswith("#SBATCH"):
                 self.directive(source.of(node))
-            case "list":
-                self.both(node, source, depth)
-            case "if_statement":
-                self.choice(node, source, depth)
+            case "function_definition":
+                self.define(node, source)
             case "variable_assignment":
                 self.assign(node, source)
             case "declaration_command" | "variable_assignments":
@@ -128,10 +132,12 @@ class _Reader:
                 for child in node.named_children:
                     if child.type == "variable_assignment":
                         self.assign(child, source, exported=exports)
-            case "redirected_statement":
-                self.redirected(node, source, depth)
-            case "command":
-                self.command(node, source, depth)
+            case "unset_command":
+                for one in node.named_children:
+                    self.expander.variables.pop(str(source.of(one)), None)
+            case kind if kind.endswith("_expression"):
+                names = (str(source.of(one)) for one in within(node, ("variable_name", "word")))
+                self.forget(names, source.of(node))
 
     def broken(self, node: Node, source: Source) -> None:
         here = source.of(node)
@@ -154,47 +160,6 @@ class _Reader:
                 if value is not None and str(value).isdecimal():
                     self.expander.variables[variable] = value
 
-    def both(self, node: Node, source: Source, depth: int) -> None:
-        left, right = node.named_children[0], node.named_children[-1]
-        act = next(one.type for one in node.children if one.type in ("&&", "||"))
-        if left.type != "test_command":
-            self.statement(left, source, depth + 1)
-            if act == "&&":
-                self.statement(right, source, depth + 1)
-            return
-        truth = self.holds(left, source)
-        if truth is None:
-            self.expander.leave(source.of(node), "a condition that is known only where the script runs")
-        elif truth == (act == "&&"):
-            self.statement(right, source, depth + 1)
-
-    def choice(self, node: Node, source: Source, depth: int) -> None:
-        """Read the branch of an `if` that is taken, where that is known."""
-        condition, *rest = node.named_children
-        branches: list[Node] = [one for one in rest if one.type not in ("elif_clause", "else_clause")]
-        others = [one for one in rest if one.type in ("elif_clause", "else_clause")]
-        while True:
-            truth = self.holds(condition, source)
-            if truth is None:
-                self.expander.leave(source.of(node), "a condition that is known only where the script runs")
-                return
-            if truth or not others:
-                break
-            other = others.pop(0)
-            if other.type == "else_clause":
-                branches, truth = other.named_children, True
-                break
-            condition, *branches = other.named_children
-        for child in branches if truth else ():
-            self.statement(child, source, depth + 1)
-
-    def holds(self, condition: Node, source: Source) -> bool | None:
-        """Return what a condition comes to; the condition as a whole is noted where that is not known."""
-        noted = list(self.expander.unread)
-        truth = holds(condition, lambda inner: self.expander.text(inner, source, quoted=True))
-        self.expander.unread = noted
-        return truth
-
     def assign(self, node: Node, source: Source, *, exported: bool = False) -> None:
         name_node = node.child_by_field_name("name")
         value_node = node.child_by_field_name("value")
@@ -209,7 +174,7 @@ class _Reader:
                 if one.type != "comment"
                 for word in self.expander.words(one, source)
             ]
-            value: Text | list[Text] = items
+            value: Text | list[Text] = self.expander.limited(items, node, source)
         else:
             value = self.expander.text(value_node, source) if value_node is not None else Text()
         if any(one.type == "+=" for one in node.children):
@@ -270,6 +235,12 @@ class _Reader:
         name = str(words[0])
         if name == "eval":
             self.read(joined(words[1:]).quoted(False), depth + 1)
+        elif name.startswith("--"):
+            self.out.astray.append(words[0])
+        elif name in _SETTING:
+            self.forget((str(word).partition("=")[0].rstrip("+-*/") for word in words[1:]), source.of(node))
+        elif name in self.functions:
+            self.call(words, depth)
         elif name in ("source", "."):
             self.expander.leave(source.of(node), "another file is read here; its variables are not known")
         else:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dsforge.base.errors import Place
 
-MAX_CHARACTERS = 200_000
+MAX_CHARACTERS = 100_000
 """Longest text that an expansion may come to: a few lines can double one again and again."""
 
 

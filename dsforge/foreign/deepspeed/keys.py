@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from dsforge.catalog.engines.deepspeed import DeepSpeedKeys, Key, Section
+from dsforge.catalog.engines.deepspeed import Coming, DeepSpeedKeys, Key, Section
+from dsforge.catalog.engines.deepspeed_releases import releases
 from dsforge.foreign.findings import Examined, is_number, nearest, shown
 from dsforge.foreign.json_text import Placeholder
 
@@ -39,17 +40,35 @@ class KeyCheck:
         for name, value in values.items():
             dotted = at + name
             if dotted in self.keys.removed:
-                self.seen.error(
-                    "DSF612",
-                    f"`{dotted}` no longer exists: {self.library} refuses the file",
-                    dotted,
-                    f"remove `{dotted}`",
-                )
+                self.removed(dotted)
+            elif dotted in self.keys.coming:
+                self.coming(dotted, self.keys.coming[dotted], section)
             elif name not in section.keys:
                 if not section.open:
                     self.unknown(dotted, section)
             elif dotted not in _OWN_CHECKS:
                 self.value(dotted, value, section.keys[name], checked=section.checked)
+
+    def removed(self, dotted: str) -> None:
+        """Say of a key that is gone which release had it last."""
+        last = releases().last.get(dotted)
+        way_on = f", or stay at DeepSpeed {last}, the last that takes it" if last else ""
+        self.seen.error(
+            "DSF612",
+            f"`{dotted}` no longer exists: {self.library} refuses the file",
+            dotted,
+            f"remove `{dotted}`{way_on}",
+        )
+
+    def coming(self, dotted: str, row: Coming, section: Section) -> None:
+        """Say of a key that this release does not have yet which one does."""
+        fate = "rejects the file" if section.checked else "never reads it and says nothing"
+        self.seen.error(
+            "DSF607",
+            f"`{dotted}` needs DeepSpeed > {row.after}, {row.by} has it: {self.library} {fate}",
+            dotted,
+            f"upgrade DeepSpeed to {row.by} or newer, or remove `{dotted}`",
+        )
 
     def unknown(self, dotted: str, section: Section) -> None:
         """Say what becomes of a key that the library does not have."""

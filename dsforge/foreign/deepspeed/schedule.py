@@ -19,7 +19,7 @@ def carry_schedule(taking: Taking) -> None:
         taking.carry("optimizer.lr_schedule", "constant", "no scheduler in the file")
         return
     name = taking.take("scheduler.type")
-    if name not in _DECAYS:
+    if not isinstance(name, str) or name not in _DECAYS:
         taking.need("optimizer.lr_schedule", "scheduler.type", f"no recipe has the schedule {shown(name)}")
         return
     taking.carry("optimizer.lr_schedule", _DECAYS[name], "scheduler.type")

@@ -11,6 +11,7 @@ from dsforge.foreign.imports import Left
 from dsforge.foreign.programs.arguments import Arguments
 from dsforge.foreign.programs.backwards import is_constant, unknown
 from dsforge.foreign.programs.carrying import OPEN, Carrying
+from dsforge.foreign.programs.rows import check_rows
 from dsforge.foreign.programs.said import Said, Solved, solve
 from dsforge.foreign.programs.shape import carry_shape
 
@@ -74,6 +75,8 @@ def carry_megatron(
     _data(carrying)
     _validation(carrying)
     _checkpoints(carrying)
+    vocab = carrying.out.value("model.vocab")
+    check_rows(arguments.flavour, carrying.said, carrying.found, vocab, given)
     _timeout(carrying)
     _pass_on(carrying)
     return carrying

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from dsforge.base.errors import DsforgeError, Finding, Place, Severity
-from dsforge.catalog.engines.deepspeed import known_keys
-from dsforge.catalog.engines.scripts import traps
+from dsforge.catalog.engines.deepspeed import DeepSpeedKeys
+from dsforge.catalog.engines.scripts import counts, traps
 from dsforge.external.expressions import evaluate, names
 from dsforge.foreign.deepspeed.check import check_deepspeed
 from dsforge.foreign.findings import shown
@@ -19,11 +19,11 @@ _TWICE = "repeats"
 _ASKED_FOR = "DSF660"
 
 
-def check_script(read: MegatronScript, replicas: int | None) -> list[Finding]:
-    """Return the findings of a script, errors first."""
-    found = [*_options(read), *_traps(read), *_unread(read)]
+def check_script(read: MegatronScript, replicas: int | None, keys: DeepSpeedKeys) -> list[Finding]:
+    """Return the findings of a script, errors first; `keys` are those of the DeepSpeed that it is for."""
+    found = [*_astray(read), *_options(read), *_counts(read), *_traps(read), *_unread(read)]
     if read.json is not None:
-        found += _config(read, read.json, replicas)
+        found += _config(read, read.json, replicas, keys)
     order = list(Severity)
     return sorted(found, key=lambda one: order.index(one.severity))
 
@@ -53,8 +53,13 @@ def _values(read: MegatronScript) -> dict[str, Any]:
         **values,
         "world": world,
         "dp": world // product if world and world % product == 0 else None,
+        "head_width": _share(values.get("hidden_size"), values.get("num_attention_heads")),
         "connections": str(connections) if connections is not None else "",
     }
+
+
+def _share(whole: Any, parts: Any) -> int | None:
+    return whole // parts if isinstance(whole, int) and isinstance(parts, int) and parts > 0 else None
 
 
 def _options(read: MegatronScript) -> Iterator[Finding]:
@@ -81,8 +86,25 @@ def _traps(read: MegatronScript) -> Iterator[Finding]:
 def _holds(when: str, values: dict[str, Any]) -> bool:
     try:
         return bool(evaluate(when, values))
-    except TypeError:  # a number in it is not known
+    except (TypeError, ZeroDivisionError):  # a number in it is not known, or told as no count
         return False
+
+
+def _astray(read: MegatronScript) -> Iterator[Finding]:
+    for word in read.script.astray:
+        message = f"`{word}` begins a command of its own: the command line above ended before it"
+        hint = "end the line above with a backslash and nothing behind it, no blank and no comment"
+        yield Finding("DSF698", Severity.ERROR, message, None, read.script.lines.place(word.at), hint)
+
+
+def _counts(read: MegatronScript) -> Iterator[Finding]:
+    for name in counts():
+        option = read.arguments.table.get(name)
+        said = read.arguments.said[option.dest] if option is not None else None
+        if said is None or said.is_open or not isinstance(said.value, int) or said.value > 0:
+            continue
+        message = f"`{name} {said.value}`: the parser takes it, and the program fails or trains nothing"
+        yield Finding("DSF698", Severity.ERROR, message, name, said.place, "a number above 0")
 
 
 def _unread(read: MegatronScript) -> Iterator[Finding]:
@@ -96,11 +118,13 @@ def _unread(read: MegatronScript) -> Iterator[Finding]:
         yield Finding("DSF699", Severity.NOTE, message, None, config.place, "check that file too")
 
 
-def _config(read: MegatronScript, config: JsonConfig, replicas: int | None) -> Iterator[Finding]:
+def _config(
+    read: MegatronScript, config: JsonConfig, replicas: int | None, keys: DeepSpeedKeys
+) -> Iterator[Finding]:
     lines = read.script.lines
     try:
-        found = check_deepspeed(config.text, config.file, known_keys(), replicas=replicas)
-        said = imported_json(config, {}, replicas)
+        found = check_deepspeed(config.text, config.file, keys, replicas=replicas)
+        said = imported_json(config, {}, replicas, keys)
     except DsforgeError as fault:
         place = config.moved(fault.place, lines)
         yield Finding(fault.code, Severity.ERROR, fault.message, None, place, fault.hint)

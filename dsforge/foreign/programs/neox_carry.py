@@ -7,6 +7,8 @@ from typing import Any
 
 from dsforge.base.errors import DsforgeError
 from dsforge.catalog.engines.flavours import flavour_of
+from dsforge.catalog.engines.neox import neox_keys
+from dsforge.external.options import option_table
 from dsforge.foreign.findings import is_number, shown
 from dsforge.foreign.imports import Left
 from dsforge.foreign.programs.carry import GPT2_VOCABULARY
@@ -23,16 +25,12 @@ _PLAIN = (
     "monitor.tensorboard",
 )
 _REASONS = {
-    "zero_optimization": "a tuning knob of the engine: its default applies",
-    "fp16": "loss scaling is the program's own",
-    "bf16": "a detail of the engine's 16-bit optimizer: its default applies",
-    "optimizer": "a detail of how the engine computes the optimizer",
+    "fp16": "the run is none in fp16",
     "log_interval": "every step is logged",
     "steps_per_print": "every step is logged",
     "wall_clock_breakdown": "step times are logged",
     "tensorboard_dir": "where logs go is the run directory's business",
     "log_dir": "where logs go is the run directory's business",
-    "use_wandb": "a recipe says monitor.wandb, which this program does by keys of its own",
     "master_port": "the rendezvous is dsforge's own",
     "master_addr": "the rendezvous is dsforge's own",
     "merge_file": "data are tokens already",
@@ -83,6 +81,7 @@ def carry_neox(
     _optimizer(carrying)
     _data(carrying)
     _checkpoints(carrying)
+    _pass_on(carrying)
     return carrying
 
 
@@ -93,10 +92,7 @@ def _model(carrying: NeoxCarrying, file: str) -> None:
         hint = "add --model NAME: a preset, or a config.json that says it"
         message = "no shape that a recipe writes out computes attention and MLP side by side"
         raise DsforgeError("DSF691", message, other.place, hint)
-    activation = found.get("model.activation")
-    if carrying.value("mlp_type") == "llama" and activation is not None:
-        found["model.activation"] = Solved("swiglu", carrying.said["mlp_type"])
-    gated = "model.activation" in found and found["model.activation"].value in ("swiglu", "silu")
+    gated = "model.activation" in found and found["model.activation"].value == "swiglu"
     width, hidden = carrying.given_said("intermediate_size"), carrying.value("hidden_size")
     if width is not None:
         found["model.ffn_hidden"] = Solved(width.value // 3 if gated else width.value, width)
@@ -106,7 +102,7 @@ def _model(carrying: NeoxCarrying, file: str) -> None:
         if carrying.value("norm") == norm:
             found["model.norm_eps"] = Solved(carrying.value(name), carrying.said[name])
     carry_shape(carrying, found, file)
-    carrying.used |= {"intermediate_size", "mlp_type", "mlp_multiple_of", "gpt_j_residual", "gpt_j_tied"}
+    carrying.used |= {"intermediate_size", "mlp_multiple_of", "gpt_j_residual", "gpt_j_tied"}
     carrying.used |= {"use_bias_in_attn_linear", "use_bias_in_mlp", "use_bias_in_norms"}
     if "model" not in carrying.given:
         if carrying.value("tokenizer_type") == "GPT2BPETokenizer":
@@ -259,6 +255,28 @@ def _checkpoints(carrying: NeoxCarrying) -> None:
     carrying.carry("checkpoint.keep", keep.value or 0, keep)
 
 
+def _pass_on(carrying: NeoxCarrying) -> None:
+    """Pass on what no key of a recipe says, as assignments to the program's own keys."""
+    flavour, table = flavour_of("gpt-neox"), option_table("gpt-neox")
+    governed = {row.option for row in flavour.rows if not row.free}
+    said = [one for one in carrying.said.values() if one.given and one.value is not None]
+    passed: list[str] = []
+    place = None
+    for one in said:
+        head = one.option.partition(".")[0]
+        option = table.find(one.option)
+        if one.option in carrying.used | governed or option is None or option.derived:
+            continue
+        overruled = next((key for key in (one.option, head) if key in flavour.instead), None)
+        if overruled is not None:
+            carrying.leave(one, f"a recipe says `{flavour.instead[overruled]}`")
+        elif head not in _REASONS or (head == "fp16" and carrying.value("fp16.enabled") is True):
+            passed.append(f"{one.option}={option.text(one.value)}")
+            place = place or one.place
+    if passed:
+        carrying.derive("external.arguments", passed, "passed on as they are", place)
+
+
 def differences(carrying: NeoxCarrying, program: Program) -> Iterator[Left]:
     """Yield what the plan's configuration has otherwise, or not at all."""
     flavour = flavour_of("gpt-neox")
@@ -268,7 +286,9 @@ def differences(carrying: NeoxCarrying, program: Program) -> Iterator[Left]:
     for key, one in carrying.said.items():
         if key in paths or key in listed or not (one.given or key in _MATTERS):
             continue
-        if key in ours and ours[key] == one.value:
+        # What neither side has otherwise than the program's own default is the same to both.
+        usual = neox_keys()[key].default if key in neox_keys() else None
+        if ours.get(key, usual) == one.value:
             continue
         why = next((_REASONS[head] for head in (key, key.partition(".")[0]) if head in _REASONS), None)
         if why is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dsforge.base.errors import DsforgeError, Finding, Place
 from dsforge.base.text import SECRET_NAME
-from dsforge.catalog.engines.deepspeed import known_keys
+from dsforge.catalog.engines.deepspeed import DeepSpeedKeys, known_keys
 from dsforge.foreign.bash.job import carry_job
 from dsforge.foreign.bash.launch import Launch, find_launch
 from dsforge.foreign.bash.script import Script, read_script
@@ -105,13 +105,15 @@ def carry_script(
             why = "cannot be read here: it is not written by the script, and no such file is there"
             carrying.leave(config, why)
         else:
-            _join(out, read.json, imported_json(read.json, given, replicas), read.script.lines)
+            _join(out, read.json, imported_json(read.json, given, replicas, known_keys()), read.script.lines)
     return carrying
 
 
-def imported_json(config: JsonConfig, given: Mapping[str, Any], replicas: int | None) -> Import:
+def imported_json(
+    config: JsonConfig, given: Mapping[str, Any], replicas: int | None, keys: DeepSpeedKeys
+) -> Import:
     """Return what the JSON alone says; DsforgeError DSF602 when it is none."""
-    return carry_deepspeed(config.text, config.file, known_keys(), given=given, replicas=replicas)
+    return carry_deepspeed(config.text, config.file, keys, given=given, replicas=replicas)
 
 
 def _join(out: Import, config: JsonConfig, more: Import, lines: Lines) -> None:

@@ -25,14 +25,11 @@ def _faults(facts: Facts) -> Iterator[Fault]:
     section = facts.recipe.external
     assert section is not None
     flavour, passed = flavour_of(section.flavour), section.arguments
-    if flavour.takes == "options":
+    if flavour.takes == "anything":
+        yield from placeholders.faults(passed, facts.values)
+    else:
         yield from read(passed, option_table(flavour.name))[1]
         yield from contradictions(flavour, facts.values, passed)
-    elif flavour.takes == "configuration":
-        for at, word in enumerate(passed):
-            yield Fault(at, f"`{word}`: the program reads a configuration, no arguments", "remove it")
-    else:
-        yield from placeholders.faults(passed, facts.values)
 
 
 RULE = Rule(

@@ -10,8 +10,8 @@ from dsforge.rules.registry import Found, Rule
 
 
 def _check(facts: Facts) -> Iterator[Found]:
-    recipe = facts.recipe
-    if facts.zero == 0 and recipe.train.precision == "bf16" and recipe.parallel.pp == 1:
+    recipe, deepspeed = facts.recipe, facts.capabilities.deepspeed
+    if deepspeed and facts.zero == 0 and recipe.train.precision == "bf16" and recipe.parallel.pp == 1:
         yield Found(
             "ZeRO-0 in bf16 without a pipeline trains wrongly",
             "parallel.zero",

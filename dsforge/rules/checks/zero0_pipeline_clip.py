@@ -12,7 +12,8 @@ from dsforge.rules.registry import Found, Rule
 def _check(facts: Facts) -> Iterator[Found]:
     recipe = facts.recipe
     if (
-        facts.zero == 0
+        facts.capabilities.deepspeed
+        and facts.zero == 0
         and recipe.parallel.pp > 1
         and recipe.train.precision == "fp32"
         and recipe.optimizer.grad_clip > 0

@@ -5,7 +5,7 @@
 set -euo pipefail
 dsforge_here=$(CDPATH= cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 
-# TP overlaps its all-reduce with compute only when kernels keep their launch order
+# the program's parser ends without it where there is TP, on all devices before Blackwell
 export CUDA_DEVICE_MAX_CONNECTIONS=1
 
 # The launcher numbers GPUs from 0; each rank takes its own from the list it was started with.

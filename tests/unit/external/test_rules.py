@@ -66,7 +66,38 @@ def found(
         ("megatron-lm", "--bf16", "--bf16", "contradicts `train.precision`", "`train.precision`"),
         ("megatron-lm", "--train-samples, 10", "--train-s", "what `train.steps` says", "`train.steps`"),
         ("megatron-lm", "stray", "stray", "belongs to no option", "options alone"),
-        ("gpt-neox", "--x", "--x", "reads a configuration", "remove it"),
+        ("gpt-neox", "--x", "--x", "sets no key", "KEY=VALUE"),
+        ("gpt-neox", "log_intervall=5", "log_i", "no key `log_intervall`", "did you mean `log_interval`?"),
+        (
+            "gpt-neox",
+            "train_iters=7",
+            "train_i",
+            "`train_iters=7` contradicts `train.steps`",
+            "`train.steps`",
+        ),
+        ("gpt-neox", "keep_last_n_checkpoints=2.5", "keep_l", "is not legal", "a whole number"),
+        ("gpt-neox", "finetune=1", "finetune", "`finetune=1` is not legal", "true or false"),
+        ("gpt-neox", "attention_config=flash", "attention_c", "is not legal", "a list in JSON"),
+        ("gpt-neox", "train_impl=ppo", "train_impl", "is not legal", "one of normal, dpo"),
+        ("gpt-neox", "zero_optimization.stage=3", "zero_o", "contradicts `parallel.zero`", "`parallel.zero`"),
+        (
+            "gpt-neox",
+            '\'optimizer={"params": {"lr": 0.5}}\'',
+            "'optimizer",
+            "`optimizer.params.lr=0.5` contradicts `optimizer.lr`",
+            "`optimizer.lr`",
+        ),
+        (
+            "gpt-neox",
+            "zero_optimization.overlap_com=true",
+            "zero_o",
+            "no key",
+            "did you mean `zero_optimization.overlap_comm`?",
+        ),
+        ("gpt-neox", "zero_optimization.overlap_comm=yes", "zero_o", "is not legal", "true or false"),
+        ("gpt-neox", "rank=0", "rank", "works out itself", "remove it"),
+        ("gpt-neox", "train_epochs=2", "train_e", "what `train.steps` says", "`train.steps`"),
+        ("gpt-neox", "scheduler.type=OneCycle", "sched", "what `optimizer.lr_schedule` says", "optimizer."),
     ],
 )
 def test_what_is_passed_on_is_checked_where_it_stands(tmp_path, flavour, words, at, message, hint):
@@ -88,6 +119,19 @@ def test_words_behind_two_dashes_have_their_own_place(tmp_path):
     assert str(contradiction.place) == "argument 3 after --"
     assert str(twice.place) == "argument 5 after --"
     assert "repeats" in twice.message
+
+
+def test_words_for_a_configuration_are_merged_into_it(tmp_path):
+    words = (
+        '"log_interval=7", "zero_optimization={\\"overlap_comm\\": true, \\"stage\\": 1}", "train_iters=30"'
+    )
+    recipe = write(tmp_path, RECIPE.replace("FLAVOUR", "gpt-neox").replace("WORDS", words))
+    hostile = 'it\'s $HOME; `x` "quoted" = {"a": 1}'
+    made = make_plan(load_recipe(recipe, (), None, [f"wandb_group={hostile}"])).external
+    assert made.arguments == ()
+    assert (made.configuration["log_interval"], made.configuration["wandb_group"]) == (7, hostile)
+    assert made.configuration["zero_optimization"] == {"overlap_comm": True, "stage": 1}
+    assert made.configuration["train_iters"] == 30
 
 
 def test_an_equal_value_is_no_contradiction_and_stands_once(tmp_path):
@@ -119,11 +163,20 @@ def test_words_for_no_program_are_refused(tmp_path):
         ("megatron-lm", {"parallel": {"vp": 2}}, "parallel.schedule"),
         (
             "megatron-lm",
+            {"parallel": {"tp": 2, "dp": 2, "pp": 1, "sequence_parallel": True}},
+            "parallel.sequence_parallel",
+        ),
+        (
+            "megatron-lm",
             {"parallel": {"tp": 1, "dp": 4, "sequence_parallel": True}},
             "parallel.sequence_parallel",
         ),
         ("megatron-lm", {"model": {"layers": 3}}, "parallel.pp"),
         ("gpt-neox", {"data": {"train": [[1.0, "a"]]}}, "data"),
+        ("gpt-neox", {"parallel": {"tp": 2, "pp": 1, "dp": 2, "zero": 2}}, "parallel.zero"),
+        ("gpt-neox", {"train": {"seed": 0}}, "train.seed"),
+        ("gpt-neox", {"model": {"arch": "llama", "rope_theta": 10000.5}}, "model"),
+        ("gpt-neox", {"optimizer": {"lr_schedule": "linear", "min_lr": 1e-5}}, "optimizer.min_lr"),
     ],
 )
 def test_a_known_failure_is_refused_before_launch(flavour, change, key):
@@ -134,8 +187,44 @@ def test_a_known_failure_is_refused_before_launch(flavour, change, key):
 
 
 def test_flash_attention_lifts_the_limit_on_micro_batches():
-    recipe = external("megatron-deepspeed", {"batch": {"micro": 2}}, arguments=["--use-flash-attn-v2"])
+    bf16 = {"cluster": {"gpu": "h100-sxm-80gb"}, "train": {"precision": "bf16"}}
+    words = ["--use-flash-attn-v2"]
+    recipe = external("megatron-deepspeed", bf16, {"batch": {"micro": 2}}, arguments=words)
     assert not [one for one in examine(recipe) if one.code == "DSF144"]
+
+
+GPU = {"cluster": {"gpu": "h100-sxm-80gb"}}
+FULL = {"train": {"recompute": "full"}}
+NO_PP = {"parallel": {"pp": 1, "dp": 4}}
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "why"),
+    [
+        ("--use-flash-attn-v2", {}, "needs a GPU"),
+        ("--use-flash-attn-v1", GPU, "16 bits alone"),
+        ("", {"train": {"precision": "fp16"}}, "fp16 on few CPUs"),
+        ("", NO_PP | {"train": FULL["train"] | {"recompute_every": 3}}, "IndexError"),
+        ("--num-experts 4", {}, "another model than the recipe's"),
+        ("--transformer-impl transformer_engine", {}, "Transformer Engine needs a GPU"),
+        ("--fp8-hybrid", GPU, "Transformer Engine alone"),
+        ("--transformer-impl transformer_engine --fp8-hybrid --fp8-e4m3", GPU, "exclude each other"),
+        ("--weight-decay-incr-style cosine", {}, "a start and an end"),
+        ("--distribute-saved-activations", FULL, "--recompute-granularity full"),
+        ("--distribute-checkpointed-activations", {}, "computed again"),
+        ("--fp32-residual-connection", {}, "16 bits alone"),
+        ("--fp16-lm-cross-entropy", {}, "fp16 alone"),
+        ("--no-contiguous-buffers-in-local-ddp", {"train": {"precision": "bf16"}}, "contiguous buffers"),
+        ("--DDP-impl torch", {}, "stages need the local DDP"),
+        ("--enable-zbh1-pipeline", NO_PP, "there is none"),
+        ("--enable-zbh1-exact-semantics", {}, "goes with `--enable-zbh1-pipeline`"),
+        ("--log-params-norm", {}, "ask CUDA"),
+    ],
+)
+def test_what_megatron_deepspeed_asserts_without_a_message_has_one(words, changes, why):
+    recipe = external("megatron-deepspeed", changes, arguments=words.split())
+    faults = [one for one in examine(recipe) if one.code == "DSF144"]
+    assert [one for one in faults if why in one.message], [one.message for one in faults]
 
 
 def test_a_key_that_no_program_takes_is_refused():
@@ -179,3 +268,28 @@ def test_a_program_without_trainer_and_a_trainer_without_program():
     assert lone.key == "trainer"
     (idle,) = [one for one in examine(external("megatron-lm", {"trainer": "forge"})) if one.code == "DSF142"]
     assert (idle.key, str(idle.fix)) == ("external", "trainer=external")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"train": {"precision": "bf16"}, "parallel": {"pp": 1, "dp": 4, "zero": 0}}, "DSF122"),
+        ({"train": {"precision": "fp32"}, "parallel": {"pp": 2, "dp": 2, "zero": 0}}, "DSF121"),
+    ],
+)
+def test_faults_of_deepspeed_are_no_faults_of_megatron_lm(changes, code):
+    codes = {
+        flavour: [one.code for one in examine(external(flavour, changes))]
+        for flavour in ("megatron-deepspeed", "megatron-lm")
+    }
+    assert code in codes["megatron-deepspeed"]
+    assert codes["megatron-lm"] == []
+
+
+def test_tensor_parallel_ranks_of_megatron_lm_get_the_variable_its_parser_asks_for():
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    tp = {"parallel": {"tp": 2, "pp": 1, "dp": 4}}
+    assert make_plan(external("megatron-lm", tp)).launch.env[name] == "1"
+    alone = {"parallel": {"tp": 1, "pp": 2, "dp": 4}}
+    assert name not in make_plan(external("megatron-lm", alone)).launch.env
+    assert name not in make_plan(external("megatron-deepspeed", tp)).launch.env

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 from pathlib import Path
@@ -86,13 +87,70 @@ def test_what_is_not_read_is_named_with_its_place():
     text += "f() {\n :\n}\npython t.py ${Z:-3}\n"
     script = read_script(text, "run.sh")
     assert [(str(script.lines.place(at)), why) for _, at, why in script.unread] == [
-        ("run.sh:1:1", "a loop: nothing in it is read"),
+        ("run.sh:1:1", "a loop: what it does is read once, its variable is open"),
         ("run.sh:4:1", "another file is read here; its variables are not known"),
         ("run.sh:5:1", "a condition that is known only where the script runs"),
-        ("run.sh:6:1", "a function: nothing in it is read"),
         ("run.sh:9:13", "`Z` is not set in the script: its default is taken"),
     ]
     assert [str(word) for word in find_launch(script).arguments] == ["3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('f() { python t.py "$@" $2; }\nf --a b\npython t.py\n', ["--a", "b", "b"]),
+        ("f() {\n cat > a.json <<E\n{}\nE\n}\nf\npython t.py --x\n", ["--x"]),
+        ("until torchrun t.py --x; do sleep 1; done\n", ["--x"]),
+        ("while true; do python t.py --x && break; done\n", ["--x"]),
+        ("for f in a; do python t.py --x $f; done\n", ["--x", "a"]),
+        ("S=7b\ncase $S in\n 1b) L=1;;\n 7b|8b) L=32;;\n *) L=4;;\nesac\npython t.py $L\n", ["32"]),
+        ("A=1\nunset A\npython t.py --x $A\n", ["--x", "$A"]),
+        ("nohup env A=1 numactl -N 0 torchrun t.py --x > log &\n", ["--x"]),
+    ],
+)
+def test_functions_loops_and_choices_are_followed(text: str, found: list[str]):
+    assert [str(word) for word in find_launch(read_script(text, "run.sh")).arguments] == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "X=1\nif [ -f a ]; then X=2; fi\npython t.py $X\n",
+        "X=1\ncase $1 in\n a) X=2;;\nesac\npython t.py $X\n",
+        "X=1\n[ -f a ] && X=2\npython t.py $X\n",
+        "X=1\n(( X++ ))\npython t.py $X\n",
+        "X=1\nlet X=X+1\npython t.py $X\n",
+        "X=1\nread X <<< 4\npython t.py $X\n",
+        "for X in 1 2; do\n python t.py $X\ndone\n",
+        "python t.py /d/{a,b}\n",
+        "python t.py /d/*.bin\n",
+    ],
+)
+def test_what_may_be_otherwise_where_the_script_runs_is_open(text: str):
+    (word,) = find_launch(read_script(text, "run.sh")).arguments
+    assert word.is_open
+
+
+def test_a_line_that_a_comment_cuts_off_is_a_command_of_its_own():
+    text = "torchrun t.py \\\n --a 1 \\\n # --b 2 \\\n --c 3\n"
+    script = read_script(text, "run.sh")
+    assert [str(word) for word in find_launch(script).arguments] == ["--a", "1"]
+    assert [str(script.lines.place(word.at)) for word in script.astray] == ["run.sh:4:2"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A=(x x x x x x x x)\n" + 'A=("${A[@]}" "${A[@]}" "${A[@]}" "${A[@]}")\n' * 14,
+        "f() { g; g; g; }\ng() { f; f; f; }\nf\n",
+        "f() { f; f; }\nf\n",
+        "X=--5\nY=$(( X * 2 ))\n[ $X -gt 1 ] && Z=1\n",
+        "for (( i = 0; i < 3; i++ )); do :; done\n",
+    ],
+)
+def test_hostile_scripts_end(text: str):
+    with contextlib.suppress(DsforgeError):
+        find_launch(read_script(text + "python t.py\n", "run.sh"))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from dsforge.base.errors import Finding, Severity
+from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.catalog.engines.deepspeed import Key, Section, known_keys
+from dsforge.catalog.engines.deepspeed_releases import keys_at, releases
 from dsforge.foreign.deepspeed.check import check_deepspeed
 from tests.support.recipes import ROOT
 
@@ -22,12 +23,14 @@ REJECTING = {"DSF604", "DSF611", "DSF612", "DSF615", "DSF620", "DSF622", "DSF630
 
 
 def findings(text: str, **options: Any) -> list[Finding]:
-    return check_deepspeed(text, "ds.json", known_keys(), **options)
+    version = options.pop("version", None)
+    keys = known_keys() if version is None else keys_at(version)
+    return check_deepspeed(text, "ds.json", keys, **options)
 
 
 @pytest.mark.parametrize("case", FAULTS, ids=lambda case: case["id"])
 def test_a_fault_is_named_at_its_place(case: dict[str, Any]):
-    found = findings(case["text"], replicas=case.get("replicas"))
+    found = findings(case["text"], replicas=case.get("replicas"), version=case.get("version"))
     for wanted in case["findings"]:
         matches = [
             one
@@ -48,7 +51,7 @@ def test_a_fault_brings_no_other_errors():
     for case in FAULTS:
         errors = {
             (one.code, str(one.place))
-            for one in findings(case["text"], replicas=case.get("replicas"))
+            for one in findings(case["text"], replicas=case.get("replicas"), version=case.get("version"))
             if one.severity is Severity.ERROR
         }
         listed = {
@@ -118,7 +121,42 @@ def test_the_library_agrees_key_by_key():
     assert missed / judged < 0.025
 
 
+def test_defaults_move_with_the_version():
+    text = '{"train_batch_size": 8}'
+    assert {one.code for one in findings(text, version="0.19.0")} == {"DSF621"}
+    assert {one.code for one in findings(text, version="0.19.4")} == {"DSF621", "DSF631"}
+
+
+@pytest.mark.parametrize("version", ["0.5.9", "0.20.0", "1", "latest", "9" * 5000])
+def test_a_version_that_is_not_known_is_told(version: str):
+    with pytest.raises(DsforgeError) as caught:
+        keys_at(version)
+    assert (caught.value.code, caught.value.exit_code) == ("DSF619", 2)
+    assert "0.5.10 to 0.19.8" in (caught.value.hint or "")
+
+
+def test_what_a_build_adds_to_a_version_is_not_its_number():
+    assert keys_at("0.9.5+cu118").coming.keys() == keys_at("0.9.5").coming.keys()
+
+
+def test_rows_of_releases_are_about_keys_of_the_table():
+    known = {".".join(path) for path, _ in _keys(known_keys().top)} | set(known_keys().removed)
+    rows = releases()
+    assert (rows.since.keys() | rows.last.keys() | rows.checked.keys() | rows.before.keys()) <= known
+    assert rows.last.keys() == known_keys().removed
+    assert {*rows.since.values(), *rows.last.values(), *rows.checked.values()} <= set(rows.read)
+    assert rows.read[-1] == known_keys().version
+
+
 @pytest.mark.parametrize("path", sorted(FOREIGN.glob("*.json")), ids=lambda path: path.stem)
 def test_every_key_of_the_examples_is_in_the_table(path: Path):
     unknown = [one.key for one in findings(path.read_text("utf-8")) if one.code in ("DSF610", "DSF611")]
     assert unknown == (["output_dir"] if path.stem == "megatron_template" else [])
+
+
+def test_a_file_of_the_trainer_s_is_its_own_alone():
+    text = (FOREIGN / "finetune_z3_auto.json").read_text("utf-8")
+    assert findings(text, trainer_fills_auto=True) == []
+    errors = [one.key for one in findings(text) if one.severity is Severity.ERROR]
+    batch = ["train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"]
+    assert errors == [*batch, "gradient_clipping", "fp16.enabled", "bf16.enabled"]

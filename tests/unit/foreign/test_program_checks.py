@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 from dsforge.base.errors import Finding, Severity
 from dsforge.foreign.text import Kind
 from dsforge.ops.foreign_check import check_foreign
+from dsforge.ops.foreign_neox import NeoxFiles
 from tests.support.recipes import ROOT
 
 MODEL = (
@@ -25,7 +26,7 @@ CASES: list[dict[str, Any]] = YAML(typ="safe").load(
 def found(tmp_path: Path, case: dict[str, Any]) -> tuple[Path, list[Finding]]:
     kind = Kind(case.get("kind", "megatron"))
     path = tmp_path / ("run.yml" if kind is Kind.NEOX else "run.sh")
-    path.write_text(case["text"].replace("{model}", MODEL), "utf-8")
+    path.write_bytes(case["text"].replace("{model}", MODEL).encode())
     return path, list(check_foreign(path, kind, None).findings)
 
 
@@ -62,3 +63,21 @@ def test_an_option_that_stands_twice_is_a_warning(tmp_path: Path):
     path, findings = found(tmp_path, {"text": "torchrun --nproc_per_node 8 t.py {model} \\\n --lr 2e-4\n"})
     (one,) = findings
     assert (one.code, one.severity, str(one.place)) == ("DSF696", Severity.WARNING, f"{path}:2:2")
+
+
+def test_keys_and_names_of_two_configurations_are_held_against_each_other(tmp_path: Path):
+    (tmp_path / "more").mkdir()
+    first, second, third = (tmp_path / name for name in ("a.yml", "b.yml", "more/a.yml"))
+    first.write_text("train-iters: 10\nseed: 1\n")
+    second.write_text("seed: 2\ntrain-iters: 20\n")
+    third.write_text("log_interval: 1\n")
+    found = NeoxFiles((second, third)).check(first.read_text(), str(first), None)
+    assert [(one.code, str(one.place)) for one in found] == [
+        ("DSF604", f"{second}:1:1"),
+        ("DSF604", f"{second}:2:1"),
+        ("DSF604", f"{third}:1:1"),
+    ]
+    # The program looks among keys with underscores, so one with dashes overrules what stands before it.
+    assert "refuses the files together" in found[0].message
+    assert "this one counts without a word" in found[1].message
+    assert "same name" in found[2].message

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dsforge.base.errors import DsforgeError
+from dsforge.base.errors import DsforgeError, Severity
 from dsforge.foreign.text import Kind, kind_of
+from dsforge.ops.foreign_check import check_foreign
 from dsforge.ops.foreign_init import Imported, Wanted, import_recipe
 from dsforge.plan.resolve import make_plan
 from dsforge.plan.types import Plan
@@ -188,8 +189,22 @@ def test_gpt_neox_in_two_files():
     assert found.external is not None
     assert found.external.configuration is not None
     # One stage as a pipeline is what the file asks for; the recipe's run builds a plain module.
-    assert found.external.configuration["pipe_parallel_size"] == 0
-    assert {"init_method", "split", "zero_optimization.overlap_comm", "partition_activations"} <= left(made)
+    configuration = found.external.configuration
+    assert configuration["pipe_parallel_size"] == 0
+    # What no key of a recipe says is passed on.
+    assert (configuration["init_method"], configuration["partition_activations"]) == ("small_init", True)
+    assert configuration["zero_optimization"] == {
+        "stage": 1,
+        "allgather_partitions": True,
+        "allgather_bucket_size": 500_000_000,
+        "overlap_comm": True,
+        "reduce_scatter": True,
+        "reduce_bucket_size": 500_000_000,
+        "contiguous_gradients": True,
+    }
+    scaling = {"loss_scale": 0, "loss_scale_window": 1000, "hysteresis": 2, "min_loss_scale": 1}
+    assert configuration["fp16"] == {"enabled": True, **scaling}
+    assert {"split", "log_interval", "log_dir"} <= left(made)
 
 
 def test_gpt_neox_flat():
@@ -235,3 +250,64 @@ def test_a_flavour_that_is_forced(tmp_path: Path):
         assert found.external.flavour == flavour
         sizes[flavour] = found.model.vocab
     assert sizes == {"megatron-lm": 31, "megatron-deepspeed": 32}
+
+
+def test_another_tp_for_a_loaded_checkpoint_keeps_its_rows(tmp_path: Path):
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "torchrun --nproc_per_node 8 src/pretrain_gpt.py --num-layers 2 --hidden-size 64 "
+        "--num-attention-heads 8 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 "
+        "--global-batch-size 8 --lr 1e-4 --train-iters 10 --tokenizer-type GPT2BPETokenizer --bf16 \\\n"
+        "  --use-distributed-optimizer --data-path d --save out --save-interval 5 \\\n  --load out\n",
+        "utf-8",
+    )
+    given = ("data.tokenizer=t.json", "parallel.tp=8")
+    with pytest.raises(DsforgeError) as caught:
+        import_recipe(script, Kind.MEGATRON, Wanted(gpu="a100-sxm-80gb", changes=given))
+    assert caught.value.code == "DSF698"
+    assert str(caught.value.place) == f"{script}:3:3"
+    assert "50304 rows under TP 1; under TP 8 the program pads it to 51200" in caught.value.message
+    assert "--make-vocab-size-divisible-by 16" in (caught.value.hint or "")
+    kept = (*given, 'external.arguments=[--make-vocab-size-divisible-by, "16"]')
+    text = import_recipe(script, Kind.MEGATRON, Wanted(gpu="a100-sxm-80gb", changes=kept)).text
+    assert "tp: 8" in text
+
+
+def test_a_job_with_arrays_a_function_and_a_length_in_samples():
+    made = plan(imported("mlm_mixed.sbatch"))
+    layout, batch = made.layout, made.batch
+    assert (layout.tp, layout.pp, layout.dp, layout.world_size) == (2, 2, 8, 32)
+    assert (batch.global_size, batch.micro, batch.accumulation_steps) == (512, 1, 64)
+    assert (made.train.steps, made.optimizer.warmup_steps, made.optimizer.min_lr) == (50_000, 1_000, 3e-5)
+    assert [(one.weight, one.prefix) for one in made.data.train] == [
+        (0.7, "/lustre/data/web_text_document"),
+        (0.3, "/lustre/data/code_text_document"),
+    ]
+    assert (made.model.arch, made.model.ffn_hidden, made.model.tied) == ("llama", 11008, False)
+
+
+def test_a_configuration_that_a_function_writes_and_a_loop_that_starts_again():
+    with pytest.raises(DsforgeError, match=r"`model\.vocab` must be given"):
+        imported("mds_function.sh")
+    made = plan(imported("mds_function.sh", "model.vocab=50257"))
+    assert (made.layout.pp, made.layout.dp, made.layout.zero) == (2, 4, 1)
+    assert (made.batch.global_size, made.batch.accumulation_steps, made.train.precision) == (64, 16, "bf16")
+    assert (made.optimizer.warmup_steps, made.optimizer.grad_clip) == (500, 1.0)
+
+
+def test_a_gated_model_of_two_neox_files():
+    changes = ("external.path=gpt-neox", "model.vocab=50304")
+    made = plan(imported("neox_1b.yml", *changes, more=("neox_1b_setup.yml",)))
+    assert (made.layout.tp, made.layout.pp, made.layout.dp) == (2, 1, 8)
+    assert (made.batch.global_size, made.batch.micro, made.batch.accumulation_steps) == (256, 4, 8)
+    assert (made.model.arch, made.model.ffn_hidden, made.optimizer.warmup_steps) == ("llama", 5632, 1430)
+    assert (made.train.recompute, made.checkpoint.every_steps) == ("full", 5000)
+
+
+@pytest.mark.parametrize(
+    "name", ["mlm_mixed.sbatch", "mds_function.sh", "neox_1b.yml", "accelerate_fsdp2.yaml"]
+)
+def test_what_trains_has_no_errors(name: str):
+    path = FOREIGN / name
+    findings = check_foreign(path, kind_of(path), None).findings
+    assert [one.message for one in findings if one.severity is not Severity.NOTE] == []

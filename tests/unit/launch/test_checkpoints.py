@@ -65,6 +65,14 @@ def test_nothing_to_go_on_from_is_no_fault(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_rows_of_the_embedding_are_told_where_tp_is_another(tmp_path):
+    layout = {"tp": 64, "pp": 1, "dp": 2, "zero": 0, "bf16": 0}
+    write_manifest(tmp_path / "ckpt" / checkpoint.step_folder_name(2), layout=layout)
+    code, message = refusal(make_request(tmp_path))
+    assert code == "DSF213"
+    assert message.endswith("tp was 64, the plan says 1; the vocabulary was padded to 8192 rows, now to 128")
+
+
 def test_the_newest_whole_checkpoint_is_held_against_the_plan(tmp_path):
     write_manifest(tmp_path / "ckpt" / checkpoint.step_folder_name(1), 1, layout={"tp": 9})
     write_manifest(tmp_path / "ckpt" / checkpoint.step_folder_name(2))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsforge.base.errors import DsforgeError
-from dsforge.launch.program import check_program, revision_of, unknown_revision
+from dsforge.launch.program import check_program, missing_tools, revision_of, unknown_revision
 from dsforge.plan.types import Program
 
 COMMIT = "4efb479" + "0" * 33
@@ -74,3 +74,15 @@ def test_another_program_or_none_is_refused(checkout):
     (checkout / "pretrain_gpt.py").unlink()
     with pytest.raises(DsforgeError, match=r"it has no pretrain_gpt\.py"):
         check_program(program(), checkout.parent)
+
+
+def test_what_a_program_compiles_itself_with_is_looked_for(checkout, monkeypatch):
+    assert missing_tools(program(), checkout.parent) is None
+    (checkout / "megatron" / "data").mkdir()
+    (checkout / "megatron" / "data" / "Makefile").touch()
+    monkeypatch.setenv("PATH", str(checkout))
+    told = missing_tools(program(), checkout.parent)
+    assert told is not None
+    assert "compiles megatron/data/helpers*.so when it starts, and here is no make, g++" in told
+    (checkout / "megatron" / "data" / "helpers.cpython-311-x86_64-linux-gnu.so").touch()
+    assert missing_tools(program(), checkout.parent) is None

@@ -119,10 +119,21 @@ def test_an_attempt_that_a_state_only_claims_is_not_looked_for(tmp_path):
     assert caught.value.hint == "there are: 1"
 
 
+def test_figures_that_a_program_does_not_tell_are_none(run_dir):
+    unknown = {"tokens_per_second": None, "step_seconds": None, "memory_bytes": None}
+    for number in run_dir.attempts():
+        run_dir.attempt(number).metrics.unlink()
+    append_line(run_dir.attempt(1).metrics, dump_line({**metrics(1, 4.0, 1.0).as_dict(), **unknown}))
+    found = show_run(run_dir).metrics
+    assert found is not None
+    assert (found.steps, found.last_loss) == (1, 4.0)
+    assert found.median_step_seconds is found.median_tokens_per_second is found.peak_memory_bytes is None
+
+
 def test_a_line_with_a_value_of_another_type_is_left_out(run_dir):
     stream = run_dir.attempt(2).metrics
     before = show_run(run_dir).metrics
-    for changes in ({"loss": "low"}, {"step": 1.5}, {"step": True}, {"memory_bytes": None}):
+    for changes in ({"loss": "low"}, {"step": 1.5}, {"step": True}, {"memory_bytes": 1.5}):
         append_line(stream, dump_line({**metrics(9, 9.0, 9.0).as_dict(), **changes}))
     assert show_run(run_dir).metrics == before
 
