@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from dsforge.launch import launchers
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import RunState, read_state
 from dsforge.records.streams import MetricsLine, WorldReport, parse_line, read_lines
+from tests.cluster.conftest import need
 from tests.cluster.hosts import Cluster
 from tests.cluster.runs import TWO_NODES
 from tests.support.recipes import ROOT, write
@@ -34,9 +36,11 @@ SECRET = "s3cret 'x' $y"
 ENDLESS = ("train.steps=100000", "optimizer.lr_schedule=constant")
 
 
-def recipe_for(cluster: Cluster, folder: Path, **launch: Any) -> Path:
+def recipe_for(cluster: Cluster, folder: Path, *, launcher: str, **launch: Any) -> Path:
+    need(*(program for program, _ in launchers.LAUNCHERS[launcher].programs))
     (folder / "hosts").write_text("".join(f"{host.address} slots=1\n" for host in cluster.workers))
     text = TWO_NODES.replace("gpu: cpu", "gpu: cpu, hostfile: hosts")
+    launch["launcher"] = launcher
     launch["env"] = {"GLOO_SOCKET_IFNAME": "eth0", **launch.get("env", {})}
     return write(folder, f"{text}launch: {json.dumps(launch)}\n")
 
