@@ -64,7 +64,8 @@ dsforge_names=()
 for dsforge_name in CUDA_HOME DSFORGE_ATTEMPT_DIR DSFORGE_CHECKPOINT_DIR DSFORGE_CORPUS DSFORGE_DS_CONFIG DSFORGE_DUMP_PARAMETERS DSFORGE_LEASE DSFORGE_PLAN DSFORGE_ROOT DSFORGE_RUN_ID DSFORGE_SECRETS LD_LIBRARY_PATH PATH PYTHONPATH TORCH_EXTENSIONS_DIR XDG_CACHE_HOME MASTER_ADDR MASTER_PORT; do
   [ -z "${!dsforge_name+set}" ] || dsforge_names+=("$dsforge_name")
 done
-export HYDRA_LAUNCHER_EXTRA_ARGS="$dsforge_ssh"
+# mpiexec says nothing when it loses a host; ssh does, unless it is told to be quiet.
+export HYDRA_LAUNCHER_EXTRA_ARGS="-o LogLevel=INFO $dsforge_ssh"
 dsforge_hosts=
 while read -r dsforge_host dsforge_slots; do
   dsforge_hosts+=,$dsforge_host:${dsforge_slots#slots=}

@@ -18,6 +18,10 @@ PDSH = """\
 pdsh@login1: 10.77.172.2: ssh exited with exit code 1
 pdsh@login1: 10.77.172.3: ssh exited with exit code 255
 """
+MPICH = """\
+Warning: Permanently added '10.77.172.2' (ED25519) to the list of known hosts.\r
+Timeout, server 10.77.172.3 not responding.\r
+"""
 FAN_OUT = """\
 10.77.172.3: dsforge: lost the connection to 10.77.172.2
 dsforge: lost the connection to 10.77.172.3
@@ -25,7 +29,14 @@ dsforge: lost the connection to 10.77.172.3
 
 
 @pytest.mark.parametrize(
-    ("launcher", "said"), [("openmpi", OPEN_MPI), ("pdsh", PDSH), ("ssh", FAN_OUT), ("torchrun", FAN_OUT)]
+    ("launcher", "said"),
+    [
+        ("openmpi", OPEN_MPI),
+        ("mpich", MPICH),
+        ("pdsh", PDSH),
+        ("ssh", FAN_OUT),
+        ("torchrun", FAN_OUT),
+    ],
 )
 def test_the_lost_host_is_read_from_what_the_launcher_says(launcher: str, said: str):
     pattern = LAUNCHERS[launcher].lost
