@@ -52,6 +52,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/launching.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/scale.py
 
 $(READY): pyproject.toml constraints.txt
 	$(BASE_PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "dsforge needs Python 3.11 or newer; make BASE_PYTHON=/path/to/python3.11")'

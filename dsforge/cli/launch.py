@@ -30,6 +30,13 @@ if TYPE_CHECKING:
     from dsforge.ops.start import StartOptions
 
 
+_LOCAL = (
+    "launch.launcher=local",
+    *(f"{key}=null" for key in ("cluster.hostfile", "cluster.include", "cluster.exclude", "launch.slurm")),
+)
+"""Changes that make a recipe of one node a recipe for this machine; DSF155 refuses several nodes."""
+
+
 def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
     app.command("launch", cls=PassingOn, rich_help_panel=panel)(launch)
@@ -51,6 +58,10 @@ def launch(
     set_: SetOption = None,
     argument: ArgumentOption = None,
     profile: ProfileOption = None,
+    local: Annotated[
+        bool,
+        typer.Option("--local", help="Start the ranks here, whatever hosts the recipe names; one node only."),
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", "--dryrun", help="Print what would run, touch nothing."),
@@ -70,6 +81,7 @@ def launch(
     from dsforge.plan.resolve import make_plan
 
     wants_lock = locked or lock is not None
+    changes = [*(changes or ()), *(_LOCAL if local else ())]
     loaded = (load_sealed if wants_lock else load)(recipe, changes, set_, profile, argument, json=json)
     if wants_lock:
         from dsforge.ops.lock import default_lock_path, enforce, make_lock, read_lock

@@ -18,6 +18,7 @@ from dsforge.cli import (
     data,
     diff,
     doctor,
+    hostfile,
     init,
     launch,
     lock,
@@ -61,6 +62,7 @@ for _panel, _modules in {
 app.add_typer(runs.app, name="runs", rich_help_panel="Run")
 app.add_typer(data.app, name="data", rich_help_panel="Recipe")
 app.add_typer(config.app, name="config", rich_help_panel="Recipe")
+app.add_typer(hostfile.app, name="hostfile", rich_help_panel="Recipe")
 
 
 def _version(wanted: bool) -> None:

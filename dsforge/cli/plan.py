@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
@@ -56,8 +57,11 @@ def plan(
 
 def _canonical(made: Plan) -> str:
     from dsforge.base.canonical import dumps
+    from dsforge.plan.estimate import estimate
 
-    return dumps(made.to_json_value())
+    time = estimate(made)
+    told = {"why": time} if isinstance(time, str) else time.to_json_value()
+    return dumps({**made.to_json_value(), "estimate": told})
 
 
 def _print(made: Plan) -> None:
@@ -87,6 +91,7 @@ def _print(made: Plan) -> None:
     if made.external is not None:
         file = one_line(f"{made.external.path}/{made.external.entry}")
         output.line(f"  program  {made.external.flavour}, {file}, {len(made.external.arguments)} arguments")
+    _print_time(made)
     output.line()
     _print_memory(made)
     if made.decisions:
@@ -94,6 +99,25 @@ def _print(made: Plan) -> None:
         output.table(
             "Decided here", ("key", "value", "why"), [(d.key, str(d.value), d.why) for d in made.decisions]
         )
+
+
+def _print_time(made: Plan) -> None:
+    from dsforge.plan.estimate import estimate
+
+    time = estimate(made)
+    if isinstance(time, str):
+        output.line(f"  time     no estimate: {time}")
+        return
+    share = f", MFU {time.mfu:.0%}" if time.mfu is not None else ""
+    output.line(
+        f"  time     {time.step.total:.3g} s a step (published runs: within {time.error:.0%} on average), "
+        f"{time.tokens_per_second_per_gpu:,.0f} tokens/s and {time.model_tflops_per_gpu:.0f} TFLOP/s "
+        f"a GPU{share}"
+    )
+    output.line(f"  run      {time.days:.3g} days, {format_count(round(time.gpu_hours))} GPU-hours")
+    parts = sorted(asdict(time.step).items(), key=lambda part: -part[1])
+    shares = [f"{name.replace('_', ' ')} {seconds / time.step.total:.0%}" for name, seconds in parts]
+    output.line(f"  of which {', '.join(one for one in shares if not one.endswith(' 0%'))}")
 
 
 def _print_memory(made: Plan) -> None:

@@ -158,6 +158,10 @@ def _cluster(taking: Taking) -> None:
         taking.carry("cluster.gpu", "cpu", "use_cpu")
     if hostfile := taking.take(f"{_DEEPSPEED}.deepspeed_hostfile"):
         taking.carry("cluster.hostfile", hostfile, f"{_DEEPSPEED}.deepspeed_hostfile")
+        for word, wanted in (("inclusion", "cluster.include"), ("exclusion", "cluster.exclude")):
+            key = f"{_DEEPSPEED}.deepspeed_{word}_filter"
+            if choice := taking.take(key):
+                taking.carry(wanted, choice, key)
 
 
 def _precision(taking: Taking) -> None:

@@ -9,6 +9,8 @@ from dsforge.base.errors import Finding, Place, Severity
 _ENGINE = re.compile(r"^(\S+)\s+slots=(\d+)")
 """The launcher's own pattern: the rest of the line is never looked at."""
 _SEPARATORS = (":", "@")
+_MOST_DIGITS = 4300
+"""Of a number that Python makes of a text."""
 
 
 def check_hostfile(text: str, file: str) -> list[Finding]:
@@ -48,6 +50,20 @@ def check_hostfile(text: str, file: str) -> list[Finding]:
             _error("DSF670", "names no host: the launcher refuses it", Place(file), "add `HOST slots=N`")
         )
     return found
+
+
+def as_read(text: str) -> dict[str, int] | None:
+    """Return slots by host as the launcher reads them; None where it refuses the file."""
+    hosts: dict[str, int] = {}
+    for raw in re.split(r"\r\n|\r|\n", text):
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        match = _ENGINE.match(line)
+        if not match or match[1] in hosts or len(match[2]) > _MOST_DIGITS:
+            return None
+        hosts[match[1]] = int(match[2])
+    return hosts or None
 
 
 def _error(code: str, message: str, place: Place, hint: str) -> Finding:

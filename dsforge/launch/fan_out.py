@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
-import json
 import os
+import resource
 import shlex
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from dsforge.base import shell
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
 from dsforge.rank.agent import READY, Job
+from dsforge.recipe.host_choice import parse_choice
 from dsforge.records import environment
-from dsforge.render.hosts import Hosts, parse_hostfile
+from dsforge.render.hosts import Gpus, parse_hostfile
+from dsforge.render.hosts.engine import world_info
+from dsforge.render.hosts.world import World
 
 WIDTH = 64
 """Hosts that are being reached at a time; the others wait until these have started."""
 LOST = "^dsforge: lost the connection to {host}$"
 _SSH_LOST = 255
+_OTHER_FILES = 64
+"""Besides two pipes a host: ssh's own while it starts, ours."""
 _OPTIONS = (
     "BatchMode=yes",
     "ConnectTimeout=20",
@@ -38,50 +43,45 @@ _FAILED_SECONDS = 60.0
 """From the first host that fails to ending the others: they find out by themselves and say why."""
 
 
-def _deepspeed(hosts: Hosts, node: int, meeting: tuple[str, str]) -> list[str]:
-    world = json.dumps({host: list(range(slots)) for host, slots in hosts.items()})
-    return [
-        "deepspeed.launcher.launch",
-        f"--world_info={base64.urlsafe_b64encode(world.encode()).decode()}",
-        f"--node_rank={node}",
-        f"--master_addr={meeting[0]}",
-        f"--master_port={meeting[1]}",
-        "--no_local_rank",
-        "--module",
-    ]
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """What starts the ranks of a host.
+
+    `options`: from the hosts, and the address and port where ranks meet. `node_option`: for the node's number.
+    """
+
+    module: str
+    options: Callable[[Gpus, str, str], list[str]]
+    node_option: str
 
 
-def _torchrun(hosts: Hosts, node: int, meeting: tuple[str, str]) -> list[str]:
+def _deepspeed(hosts: Gpus, address: str, port: str) -> list[str]:
+    info = world_info(hosts)
+    return [f"--world_info={info}", f"--master_addr={address}", f"--master_port={port}", "--no_local_rank"]
+
+
+def _torchrun(hosts: Gpus, address: str, port: str) -> list[str]:
     # Its other rendezvous (c10d) numbers the hosts itself; the plan has them in the hostfile's order.
-    return [
-        "torch.distributed.run",
-        f"--nnodes={len(hosts)}",
-        f"--node-rank={node}",
-        f"--nproc-per-node={list(hosts.values())[node]}",
-        f"--master-addr={meeting[0]}",
-        f"--master-port={meeting[1]}",
-        "--max-restarts=0",
-        "--module",
-    ]
+    counts = [f"--nnodes={len(hosts)}", f"--nproc-per-node={len(hosts[address])}"]
+    return [*counts, f"--master-addr={address}", f"--master-port={port}", "--max-restarts=0"]
 
 
-STARTERS: dict[str, Callable[[Hosts, int, tuple[str, str]], list[str]]] = {
-    "deepspeed": _deepspeed,
-    "torchrun": _torchrun,
+STARTERS = {
+    "deepspeed": Starter("deepspeed.launcher.launch", _deepspeed, "--node_rank"),
+    "torchrun": Starter("torch.distributed.run", _torchrun, "--node-rank"),
 }
-"""What starts the ranks of a host: from the hosts, the node's number, and the address and port where ranks
-meet, to a module and its arguments, the program of the ranks to follow."""
 
 
 class FanOut:
     """One launch over ssh: every host's connection, and the first code that is not 0."""
 
     def __init__(
-        self, hosts: Hosts, *, starter: str, master_port: str, trainer: list[str], names: list[str]
+        self, hosts: Gpus, *, starter: Starter, master_port: str, trainer: list[str], names: list[str]
     ) -> None:
         self._hosts = hosts
-        self._starter = STARTERS[starter]
-        self._meeting = (next(iter(hosts)), master_port)
+        self._starter = starter
+        # The first host is where ranks meet.
+        self._options = starter.options(hosts, next(iter(hosts)), master_port)
         self._trainer = trainer
         self._environ = {name: os.environ[name] for name in names if name in os.environ}
         self._gate = asyncio.Semaphore(WIDTH)
@@ -107,8 +107,11 @@ class FanOut:
 
     def job(self, node: int) -> Job:
         """Return what one host starts: the launcher of its ranks."""
-        words = self._starter(self._hosts, node, self._meeting)
-        argv = (sys.executable, "-u", "-m", *words, "dsforge.rank.main", *self._trainer)
+        starter = self._starter
+        argv = (
+            *(sys.executable, "-u", "-m", starter.module, f"{starter.node_option}={node}", *self._options),
+            *("--module", "dsforge.rank.main", *self._trainer),
+        )
         return Job(argv, self._environ, str(Path.cwd()))
 
     async def _host(self, node: int, host: str) -> None:
@@ -163,6 +166,24 @@ async def _line(stream: asyncio.StreamReader) -> str | None:
     return raw.decode("utf-8", "replace").rstrip("\r\n") if raw else None
 
 
+def _hosts(hostfile: Path, include: str | None) -> Gpus:
+    """Return the GPUs of each host's ranks."""
+    hosts = parse_hostfile(hostfile.read_text("utf-8"), str(hostfile))
+    if include is None:
+        return World(hosts).ranks()
+    chosen = {one.host: one.gpus or () for one in parse_choice(include)}
+    return {host: chosen[host] for host in hosts}
+
+
+def _open_files(needed: int) -> None:
+    """Make room for two pipes a host; ValueError where the system's hard limit has none."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
+        raise ValueError(f"{needed} open files are needed, `ulimit -Hn` allows {hard}: raise it")
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -172,14 +193,16 @@ def main(words: list[str]) -> int:
     """Launch over ssh; return 0 when every host's launcher did."""
     parser = argparse.ArgumentParser(prog="python -m dsforge.launch.fan_out", description=__doc__)
     parser.add_argument("--hostfile", type=Path, required=True)
+    parser.add_argument("--include", metavar="HOST:GPUS@...", help="the GPUs to use, of every host")
     parser.add_argument("--starter", choices=STARTERS, default="deepspeed")
     parser.add_argument("--master-port", required=True)
     parser.add_argument("--pass", dest="names", action="append", default=[], metavar="NAME")
     parser.add_argument("trainer", nargs="+")
     given = parser.parse_args(words)
     try:
-        hosts = parse_hostfile(given.hostfile.read_text("utf-8"), str(given.hostfile))
-    except (OSError, DsforgeError) as error:
+        hosts = _hosts(given.hostfile, given.include)
+        _open_files(2 * len(hosts) + _OTHER_FILES)
+    except (OSError, ValueError, DsforgeError) as error:
         sys.stderr.write(f"dsforge: {error}\n")
         return int(ExitCode.ENVIRONMENT)
     if environment.LEASE in os.environ:
@@ -188,7 +211,7 @@ def main(words: list[str]) -> int:
             signal.signal(number, signal.SIG_IGN)
     fan_out = FanOut(
         hosts,
-        starter=given.starter,
+        starter=STARTERS[given.starter],
         master_port=given.master_port,
         trainer=given.trainer,
         names=given.names,

@@ -20,7 +20,8 @@ _MOST_DIGITS = 9
 def planned_hosts(plan: Plan, hostfile: str) -> tuple[str, ...]:
     """Return the hosts of a bundle's hostfile; DsforgeError when it is not the planned world."""
     hosts = parse_hostfile(hostfile, _HOSTFILE)
-    check_hosts(hosts, plan.layout, _HOSTFILE)
+    chosen = plan.include is not None or plan.exclude is not None
+    check_hosts(hosts, plan.layout, _HOSTFILE, chosen=chosen)
     return tuple(hosts)
 
 
@@ -107,7 +108,9 @@ def report_difference(plan: Plan, report: WorldReport, seen: Mapping[int, WorldR
             f"{who} is local rank {report.local_rank} of node {report.node}, "
             f"the plan puts it at local rank {expected[1]} of node {expected[0]}"
         )
-    hosts = {other.host for other in seen.values() if other.node == report.node}
-    if hosts and report.host not in hosts:
-        return f"{who} says node {report.node}, which is host {min(hosts)}"
+    first = report.node * layout.gpus_per_node
+    beside = (seen[rank].host for rank in range(first, first + layout.gpus_per_node) if rank in seen)
+    host = next(beside, report.host)
+    if report.host != host:
+        return f"{who} says node {report.node}, which is host {host}"
     return None

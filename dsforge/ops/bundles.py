@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dsforge.base.errors import DsforgeError
+from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.files import read_bounded
 from dsforge.plan.resolve import make_plan
 from dsforge.plan.types import Plan
@@ -30,17 +30,18 @@ def plan_and_bundle(loaded: LoadedRecipe, allow: frozenset[str] = frozenset()) -
     hostfile = None
     if plan.hostfile is not None:
         path = recipe_root(loaded) / plan.hostfile
-        try:
-            hostfile = read_bounded(path, _LARGEST_HOSTFILE), str(path)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise DsforgeError(
-                "DSF044",
-                f"hostfile {path} cannot be read: {reason}",
-                loaded.place("cluster.hostfile"),
-                "name an existing file, relative to the recipe",
-            ) from None
-    return plan, render(plan, hostfile)
+        place = loaded.place("cluster.hostfile")
+        hostfile = read_hostfile(path, place, "name an existing file, relative to the recipe"), str(path)
+    return plan, render(plan, hostfile, loaded.place)
+
+
+def read_hostfile(path: Path, place: Place | None = None, hint: str = "name an existing file") -> str:
+    """Return a hostfile's text; DsforgeError DSF044."""
+    try:
+        return read_bounded(path, _LARGEST_HOSTFILE)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise DsforgeError("DSF044", f"hostfile {path} cannot be read: {reason}", place, hint) from None
 
 
 def _from_root(finding: dict[str, Any], root: Path) -> dict[str, Any]:

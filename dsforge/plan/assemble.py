@@ -97,6 +97,8 @@ def assemble(
         external=external,
         sinks=tuple(name for name, wanted in recipe.monitor if wanted),
         hostfile=recipe.cluster.hostfile,
+        include=recipe.cluster.include,
+        exclude=recipe.cluster.exclude,
         nominal=_nominal(recipe, shape),
         decisions=tuple(resolved.decisions),
         findings=tuple(finding.as_dict() for finding in findings),

@@ -265,6 +265,9 @@ class Plan(Frozen):
     sinks: tuple[str, ...]
     """Keys of the recipe's `monitor` that are on: where metrics go besides `metrics.jsonl`."""
     hostfile: str | None
+    include: str | None = None
+    exclude: str | None = None
+    """Which hosts and GPUs of the hostfile, `cluster.include` and `cluster.exclude`."""
     nominal: Nominal
     decisions: tuple[Decision, ...]
     findings: tuple[dict[str, Any], ...]

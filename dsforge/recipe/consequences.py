@@ -44,7 +44,17 @@ CONSEQUENCES: dict[str, Consequence] = {
         ),
         _C,
     ),
-    **dict.fromkeys(("cluster.nodes", "cluster.gpus_per_node", "cluster.gpu", "cluster.hostfile"), _E),
+    **dict.fromkeys(
+        (
+            "cluster.nodes",
+            "cluster.gpus_per_node",
+            "cluster.gpu",
+            "cluster.hostfile",
+            "cluster.include",
+            "cluster.exclude",
+        ),
+        _E,
+    ),
     **dict.fromkeys(
         (
             "parallel.tp",

@@ -57,7 +57,8 @@ def _wrong_value(fault: Mapping[str, Any], dotted: str) -> tuple[str, str]:
     if kind in ("model_type", "dict_type", "model_attributes_type"):
         return f"{is_what}, not a section", f"write `{dotted}:` and its keys below it"
     if kind == "value_error":
-        return f"`{dotted}`: {context.get('error', fault['msg'])}", _what_it_takes(dotted)
+        hint = getattr(context.get("error"), "hint", None)
+        return f"`{dotted}`: {context.get('error', fault['msg'])}", hint or _what_it_takes(dotted)
     return is_what, _bound(kind, context) or _own_words(str(fault["msg"]))
 
 

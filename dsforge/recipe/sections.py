@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from dsforge.base.limits import MOST_HEADS, MOST_HIDDEN, MOST_LAYERS, MOST_VOCAB
+from dsforge.recipe.host_choice import HostChoice
 from dsforge.recipe.quantities import (
     Argument,
     Count,
@@ -91,6 +92,14 @@ class ClusterSection(Section):
     gpu: Name = Field(description="A name from the hardware catalogue, or cpu.")
     hostfile: PathText | None = Field(
         default=None, description="Hosts and slots in deepspeed's format; needed to render for several hosts."
+    )
+    include: HostChoice | None = Field(
+        default=None,
+        description="Hosts and GPUs of the hostfile to use, in deepspeed's syntax with ranges: "
+        "`node[01-04]:0-3@node7`. Default: all.",
+    )
+    exclude: HostChoice | None = Field(
+        default=None, description="Hosts and GPUs to leave out of these, in the same syntax."
     )
 
 

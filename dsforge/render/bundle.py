@@ -12,8 +12,8 @@ from dsforge.base.files import write_atomically
 from dsforge.plan.types import Plan
 from dsforge.records.program import FILE_NAME
 from dsforge.render.deepspeed_config import deepspeed_config
-from dsforge.render.hosts import check_hosts, parse_hostfile
-from dsforge.render.launchers import LAUNCHERS
+from dsforge.render.hosts import PlaceOf, parse_hostfile, planned_world
+from dsforge.render.launchers import launcher_files
 from dsforge.render.program import program_file, uses_deepspeed
 
 _EXECUTABLE = 0o755
@@ -71,10 +71,15 @@ def _foreign(where: Path) -> str | None:
     return there[0]
 
 
-def render(plan: Plan, hostfile: tuple[str, str] | None = None) -> Bundle:
+def _nowhere(_key: str) -> None:
+    """Return no place: the plan came without its recipe."""
+
+
+def render(plan: Plan, hostfile: tuple[str, str] | None = None, place_of: PlaceOf = _nowhere) -> Bundle:
     """Return the bundle of a plan. `hostfile` is (text, name) when the recipe names one.
 
-    DsforgeError DSF043 where nothing says how ranks are started on several nodes.
+    `place_of` tells where a key of the recipe stands. DsforgeError DSF043 where nothing says how ranks are
+    started on several nodes; of the hosts DSF040, DSF041, DSF090 and DSF091.
     """
     launcher = plan.launch.launcher
     if launcher is None:
@@ -84,11 +89,10 @@ def render(plan: Plan, hostfile: tuple[str, str] | None = None) -> Bundle:
             hint="name their hosts in cluster.hostfile, or set launch.launcher=slurm",
             exit_code=ExitCode.FINDINGS,
         )
-    hosts = None
+    world = None
     if hostfile is not None:
         text, name = hostfile
-        hosts = parse_hostfile(text, name)
-        check_hosts(hosts, plan.layout, name)
+        world = planned_world(parse_hostfile(text, name), plan, name, place_of)
     environment = sorted(plan.launch.env.items())
     return Bundle(
         {
@@ -96,6 +100,6 @@ def render(plan: Plan, hostfile: tuple[str, str] | None = None) -> Bundle:
             **({FILE_NAME: program_file(plan, plan.external).to_json()} if plan.external else {}),
             "environment": "".join(f"{name}={value}\n" for name, value in environment),
             "plan.json": dumps(plan.to_json_value()),
-            **LAUNCHERS[launcher](plan, hosts),
+            **launcher_files(plan, launcher, world, place_of),
         }
     )

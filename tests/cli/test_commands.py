@@ -26,7 +26,7 @@ SURFACE = {
     "diff": "--fail-on --json --profile",
     "render": "--argument --check --json --out --profile --set -o",
     "lock": "--argument --check --json --out --profile --set -o",
-    "launch": "--argument --dry-run --dryrun --json --lock --locked --profile --runs --set",
+    "launch": "--argument --dry-run --dryrun --json --local --lock --locked --profile --runs --set",
     "smoke": "--argument --json --max-ranks --profile --runs --set --steps",
     "verify": "--allow --json --max-ranks --profile --runs --set --steps",
     "schema": "",
@@ -37,6 +37,9 @@ SURFACE = {
     "config show": "--json --origin --profile --set",
     "config migrate": "--dry-run --dryrun",
     "data prep": "--builtin --json --json-key --out --overwrite --tokenizer --vocab -o",
+    "hostfile from-slurm": "--json --slots",
+    "hostfile from-pbs": "--json --slots",
+    "hostfile check": "--json",
     "runs list": "--json --runs",
     "runs show": "--json --runs",
     "runs logs": "--attempt --rank --runs",
@@ -89,7 +92,7 @@ def test_help_lists_every_command_and_the_exit_codes(cli: Cli):
     assert "..." not in shown.out.split("Recipe:")[1], "a command's help is cut short"
 
 
-@pytest.mark.parametrize("group", ["", "runs", "data", "config", "presets"])
+@pytest.mark.parametrize("group", ["", "runs", "data", "config", "presets", "hostfile"])
 def test_a_group_alone_shows_its_help_and_is_a_usage_error(cli: Cli, group: str):
     shown = cli(*group.split())
     assert (shown.code, shown.out) == (2, "")

@@ -242,7 +242,7 @@ def _parent(pid: int) -> str:
     return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[1]
 
 
-@pytest.mark.parametrize("launcher", (*LAUNCHERS, "openmpi", "mpich"))
+@pytest.mark.parametrize("launcher", [*LAUNCHERS, "openmpi", "mpich"])
 def test_a_host_without_its_network_is_named(cluster: Cluster, tmp_path: Path, launcher: str):
     cut = cluster.workers[1]
     with launched(cluster, recipe_for(cluster, tmp_path, launcher=launcher), *ENDLESS) as one:

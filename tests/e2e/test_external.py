@@ -151,6 +151,17 @@ def test_what_was_planned_arrives_through_the_deepspeed_launcher(checkout: Path)
     assert "warning[DSF216]" in done.stderr
 
 
+def test_a_program_that_ends_well_without_a_step_has_failed(checkout: Path):
+    """As Megatron does where it cannot write its index of the data."""
+    recipe = checkout.parent / "recipe.yaml"
+    recipe.write_text(MEGATRON.replace("DATA", DATA).replace("FLAVOUR", "megatron-lm"))
+    done = dsforge(checkout.parent, "launch", "recipe.yaml", "--json", OPTIONS_OF="megatron-lm", STEPS="0")
+    assert done.returncode == 4, done.stderr
+    told = json.loads(done.stdout)["exit"]
+    assert (told["kind"], told["code"]) == ("before_first_step", 4)
+    assert told["message"].startswith("every rank ended with code 0, but the program made no step")
+
+
 def test_what_was_planned_arrives_through_torchrun(checkout: Path):
     root, flavour = checkout.parent, "megatron-lm"
     (root / "recipe.yaml").write_text(MEGATRON.replace("FLAVOUR", flavour).replace("DATA", DATA))

@@ -55,7 +55,7 @@ def main() -> None:
         tell("> initializing torch distributed ...")
         tell("> initialized tensor model parallel with size 1")
     if rank == size - 1:
-        for step in (1, 2, 3):
+        for step in range(1, int(os.environ.get("STEPS", "3")) + 1):
             tell(
                 f" [2025-01-01 10:00:00] iteration {step:8d}/{3:8d} | consumed samples: {step * 8:12d} |"
                 f" consumed tokens: {step * 128:12d} | elapsed time per iteration (ms): 250.0 |"

@@ -258,7 +258,7 @@ def test_everything_arrives_over_ssh(launcher: str, tmp_path: Path):
 def test_torchrun_is_told_the_planned_world(tmp_path: Path):
     words = _through_fan_out("torchrun", tmp_path, MASTER_PORT="4000")["argv"]
     assert words == (
-        "--nnodes=2 --node-rank=1 --nproc-per-node=4 --master-addr=h1 --master-port=4000 --max-restarts=0 "
+        "--node-rank=1 --nnodes=2 --nproc-per-node=4 --master-addr=h1 --master-port=4000 --max-restarts=0 "
         "--module dsforge.rank.main dsforge.train.main"
     )
 

@@ -257,6 +257,19 @@ BROKEN = (
         "launcher: openmpi",
         "launch.launcher=slurm",
     ),
+    _one("DSF155", "gpu: cpu", "gpu: cpu, include: h1", "include: h1", "cluster.include=null"),
+    _one("DSF155", "gpu: cpu", "gpu: cpu, exclude: h1", "exclude: h1", "cluster.exclude=null"),
+    Broken(
+        "DSF155",
+        (
+            ("nodes: 1, gpus_per_node: 8, gpu: cpu", "nodes: 1025, gpus_per_node: 4, gpu: cpu, hostfile: h"),
+            (_PARALLEL, "{tp: 2, pp: 2, zero: 1}"),
+            ("global: 32", "global: 2050"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {launcher: pdsh}"),
+        ),
+        "launcher: pdsh",
+        "launch.launcher=ssh",
+    ),
     Broken(
         "DSF155",
         (

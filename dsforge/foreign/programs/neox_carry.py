@@ -128,6 +128,9 @@ def _cluster(carrying: NeoxCarrying) -> None:
     carrying.used.add("global_num_gpus")
     if (hostfile := carrying.given_said("hostfile")) is not None:
         carrying.carry("cluster.hostfile", hostfile.value, hostfile)
+        for word in ("include", "exclude"):
+            if (choice := carrying.given_said(word)) is not None and choice.value:
+                carrying.carry(f"cluster.{word}", choice.value, choice)
     launcher = carrying.given_said("launcher")
     if launcher is not None and launcher.value in ("pdsh", "openmpi", "mpich", "slurm"):
         carrying.carry("launch.launcher", launcher.value, launcher)

@@ -9,4 +9,4 @@ from dsforge.render.launchers.over_ssh import over_ssh
 
 def files(plan: Plan, hosts: Hosts | None) -> dict[str, str]:
     """Return the hostfile and the script; the first host is where ranks meet."""
-    return over_ssh("torchrun", plan, hosts)
+    return over_ssh("torchrun", plan, hosts, include=None)

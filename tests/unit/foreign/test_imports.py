@@ -150,6 +150,17 @@ def test_accelerate_with_deepspeed():
     assert rows[0][0] == "DSF691"
 
 
+def test_accelerate_with_chosen_gpus(tmp_path: Path):
+    text = (FOREIGN / "accelerate_deepspeed.yaml").read_text().replace("num_machines: 1", "num_machines: 2")
+    filters = "  deepspeed_hostfile: hosts\n  deepspeed_inclusion_filter: n1:0,1,2,5@n2:0,1,2,5\n"
+    path = tmp_path / "acc.yaml"
+    path.write_text(text.replace("deepspeed_config:\n", f"deepspeed_config:\n{filters}"))
+    wanted = Wanted(**{**A100, "gpus": None, "changes": ("batch.global=64",)})
+    made = plan(import_recipe(path, Kind.ACCELERATE, wanted))
+    assert (made.hostfile, made.include, made.exclude) == ("hosts", "n1:0,1,2,5@n2:0,1,2,5", None)
+    assert (made.layout.nodes, made.layout.gpus_per_node) == (2, 4)
+
+
 def test_accelerate_with_fsdp_names_the_trainer():
     rows = refused("accelerate_fsdp.yaml", "batch.global=64", gpus=None)
     assert [code for code, _, _ in rows] == ["DSF140"]

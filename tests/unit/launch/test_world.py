@@ -53,7 +53,8 @@ def test_the_planned_world_passes():
     ("text", "code"),
     [
         ("localhost slots=1\n", "DSF041"),
-        ("localhost slots=2\nother slots=2\n", "DSF041"),
+        ("one slots=2\nother slots=2\n", "DSF041"),
+        ("localhost slots=2\nother slots=2\n", "DSF040"),
         ("surely-not-this-machine slots=2\n", "DSF202"),
         ("localhost\n", "DSF040"),
     ],

@@ -35,7 +35,7 @@ def test_hosts_in_order_without_comments():
         ("node1 slots=4 max=8\n", 1, "`node1 slots=4 max=8` is not `HOST slots=N`"),
         (f"node1 slots={'9' * 5000}\n", 1, f"`node1 slots={'9' * 88}` is not `HOST slots=N`"),
         ("node1 slots=0\n", 1, "host `node1` has no slots"),
-        ("node1 slots=1\n\nnode1 slots=1\n", 3, "host `node1` stands twice"),
+        ("node1 slots=1\n\nnode1 slots=1\n", 3, "host `node1` stands twice, first in line 1"),
         ("# nobody\n", None, "names no host"),
         ("", None, "names no host"),
     ],
@@ -48,6 +48,71 @@ def test_a_wrong_line_is_named(text: str, line: int | None, message: str):
     assert fault.hint
     assert fault.place is not None
     assert (fault.place.file, fault.place.line) == ("hosts.txt", line)
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("node1 slots = 8", "write `node1 slots=8`"),
+        ("node1 SLOTS=8", "write `node1 slots=8`"),
+        ("node1 slots: 8", "write `node1 slots=8`"),
+        ("node1 slots=8x", "write `node1 slots=8`"),
+        ("node1 max_slots=16 slots=8", "write `node1 slots=8`"),
+        ("node1 slots=8 max_slots=16", "write `node1 slots=8`"),
+        ("node1", "write `node1 slots=N`, N the number of its GPUs"),
+        ("node1 slots=99999999999999999999", "write `node1 slots=N`, N the number of its GPUs"),
+        ("node1 slots=1048577", "write the number of its GPUs"),
+        ("a,b slots=4", "write `a slots=4` and `b slots=4`"),
+        ("a slots=4, b slots=2", "write one line a host, the first of them `a slots=4`"),
+        ("a b slots=4", "write one line a host, the first of them `a slots=4`"),
+        ("node1:8", "write `node1`; the port belongs in ~/.ssh/config: `Port 8` under `Host node1`"),
+        ("a:22 slots=4", "write `a`; the port belongs in ~/.ssh/config: `Port 22` under `Host a`"),
+        ("me@a slots=4", "write `a`; the user belongs in ~/.ssh/config: `User me` under `Host a`"),
+        ("fe80::1 slots=4", "deepspeed splits at `:`: give the address a name in /etc/hosts and write that"),
+        ("[::1] slots=4", "deepspeed splits at `:`: give the address a name in /etc/hosts and write that"),
+        ("10.0.0.256 slots=4", "write the host's address or name"),
+        ("-h slots=4", "take the dash away: ssh would take the name for an option"),
+        ("n[1-2 slots=4", "for example `node[01-04,07]`"),
+        ("n[08-100] slots=4", "write numbers of one width that rise: `node[01-04,07]`"),
+        ("n[4-1] slots=4", "write numbers of one width that rise: `node[01-04,07]`"),
+        ("n[1-99999999] slots=4", "write a smaller range"),
+        ("n[1-300][1-300] slots=4", "write a smaller range"),
+        ("localhost slots=4\nb slots=4", "write the name by which the other hosts reach it"),
+        ("a slots=0", "remove it, or give it slots"),
+    ],
+)
+def test_each_wrong_line_has_its_edit(line: str, hint: str):
+    with pytest.raises(DsforgeError) as caught:
+        parse_hostfile(f"# ours\n  {line}\n", "h")
+    assert caught.value.hint == hint
+    assert str(caught.value.place) == "h:2:3"
+
+
+def test_every_fault_is_told_in_the_order_of_the_lines():
+    text = "localhost slots=2\nnode[1-3] slots=2\nNODE2 slots=2\nn slots=x\n" + "bad\n" * 60
+    with pytest.raises(DsforgeError) as caught:
+        parse_hostfile(text, "h")
+    found = [(fault.place.line, fault.message) for fault in caught.value.findings if fault.place]
+    assert caught.value.message == "`localhost` is another machine on each of several hosts"
+    assert found[:3] == [
+        (3, "host `NODE2` stands twice, first in line 2"),
+        (4, "`n slots=x` is not `HOST slots=N`"),
+        (5, "`bad` is not `HOST slots=N`"),
+    ]
+    assert (len(found), found[-1][1]) == (51, "12 more lines are wrong")
+
+
+def test_many_sets_are_not_more_hosts_than_one_may_be():
+    text = "".join(f"{name}[1-30000] slots=1\n" for name in "abcd")
+    with pytest.raises(DsforgeError, match=r"`c\[1-30000\]` makes it more than 65,536 hosts") as caught:
+        parse_hostfile(text, "h")
+    assert [fault.place.line for fault in caught.value.findings if fault.place] == [4]
+
+
+def test_sets_of_names_become_their_hosts():
+    text = "gpu-[08-10,12] slots=8\nrack[1-2]n[1-2] slots=4\n"
+    names = ["gpu-08", "gpu-09", "gpu-10", "gpu-12", "rack1n1", "rack1n2", "rack2n1", "rack2n2"]
+    assert list(parse_hostfile(text, "h").items()) == list(zip(names, [8] * 4 + [4] * 4, strict=True))
 
 
 def test_deepspeeds_own_parser_reads_the_planned_world(tmp_path: Path):

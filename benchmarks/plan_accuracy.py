@@ -1,0 +1,114 @@
+"""How far the planner is from published measurements.
+
+Run: python benchmarks/plan_accuracy.py --throughput FILE [--memory FILE] [--json]. Rows with scorable = 1
+count; one that cannot be predicted is a miss, with the reason. An error is |predicted / measured - 1|.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import csv
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from published import Measured, read
+
+NO_MEMORY = "activations and buffers are not predicted yet"
+
+
+def scored(rows: list[Measured]) -> list[dict[str, Any]]:
+    """Return each row's prediction, measurement and error; `why` where there is none."""
+    found = []
+    for row in rows:
+        line: dict[str, Any] = {key: row.row[key] for key in ("id", "source", "regime")}
+        if row.job is None:
+            found.append({**line, "why": row.why})
+            continue
+        predicted = row.predicted()
+        figures = {"predicted_seconds": predicted, "measured_seconds": row.seconds}
+        error = abs(predicted / row.seconds - 1)
+        found.append({**line, "group": row.group, **figures, "error": error})
+    return found
+
+
+def summary(lines: list[dict[str, Any]], key: str) -> dict[str, dict[str, float]]:
+    """Return count, mean and median error by one of the lines' keys."""
+    errors: dict[str, list[float]] = collections.defaultdict(list)
+    for line in lines:
+        if "error" in line:
+            errors[line[key]].append(line["error"])
+    return {
+        name: {"rows": len(own), "mean": statistics.fmean(own), "median": statistics.median(own)}
+        for name, own in sorted(errors.items())
+    }
+
+
+def by_source(lines: list[dict[str, Any]]) -> dict[str, float]:
+    """Return for each group the mean over its sources' mean errors."""
+    groups: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
+    for line in lines:
+        if "error" in line:
+            groups[line["group"]].append(line)
+    return {
+        group: statistics.fmean(one["mean"] for one in summary(own, "source").values())
+        for group, own in sorted(groups.items())
+    }
+
+
+def _memory(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["scorable"] == "1"]
+    return [{"id": row["id"], "source": row["source"], "why": NO_MEMORY} for row in rows]
+
+
+def _table(title: str, rows: dict[str, dict[str, float]]) -> None:
+    print(f"\n{title:66} rows   mean median")
+    for name, one in rows.items():
+        print(f"  {name[:64]:64} {one['rows']:4.0f} {one['mean']:6.1%} {one['median']:6.1%}")
+
+
+def main() -> None:
+    """Score the files that are given."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--throughput", type=Path)
+    parser.add_argument("--memory", type=Path)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    lines = scored(list(read(given.throughput))) if given.throughput else []
+    memory = _memory(given.memory) if given.memory else []
+    every = lines + memory
+    covered = sum("error" in line for line in every)
+    told = {
+        "schema_version": 1,
+        "rows": len(every),
+        "predicted": covered,
+        "groups": summary(lines, "group"),
+        "by_source": by_source(lines),
+        "sources": summary(lines, "source"),
+        "regimes": summary(lines, "regime"),
+        "lines": every,
+    }
+    if given.json:
+        print(json.dumps(told, indent=2, sort_keys=True))
+        return
+    for line in sorted(lines, key=lambda line: line.get("error", 0.0)):
+        if "error" in line:
+            pair = f"{line['predicted_seconds']:10.3f} {line['measured_seconds']:10.3f}"
+            print(f"{line['error']:6.1%} {pair}  {line['id']}")
+    for why, count in collections.Counter(line["why"] for line in every if "why" in line).items():
+        print(f"not predicted: {count} rows: {why}")
+    _table("regime", told["regimes"])
+    _table("source", told["sources"])
+    _table("group", told["groups"])
+    print(
+        "\nmean over sources: "
+        + ", ".join(f"{group} {mean:.1%}" for group, mean in told["by_source"].items())
+    )
+    print(f"coverage: {covered} of {len(every)} rows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""What a step's time depends on: a model, how it is laid out, and the machine under it. Pure numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of experts: `width` of each; `shared` ones every token passes, `chosen` ones are its own."""
+
+    count: int
+    chosen: int
+    width: int
+    shared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A decoder's layers: widths in elements, `seq_len` in tokens. `gated`: the MLP has a third matrix."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn_hidden: int
+    vocab: int
+    seq_len: int
+    gated: bool
+    experts: Experts | None = None
+
+    @property
+    def attention_width(self) -> int:
+        """All heads together."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """All key (or value) heads together."""
+        return self.kv_heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A GPU and its links.
+
+    Rates: TFLOP/s of dense matrix products as measured, bytes a second of memory, and of links in one
+    direction. `domain`: GPUs that the fast link joins. `fabric`: the network's kind.
+    """
+
+    generation: str
+    matmul_tflops: float
+    memory_bytes_per_second: float
+    link_bytes_per_second: float
+    network_bytes_per_second: float
+    domain: int
+    gpus_per_node: int
+    fabric: str = "infiniband"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training job. `micro` and `global_batch` in samples; `vp`: virtual stages of a pipeline stage.
+
+    `precision`: fp32, fp16, bf16, fp8, fp4. `zero`: 0 to 3, FSDP being 3. `recompute`: none, selective (the
+    attention core), operators (half of a layer's), alternate (every other layer), full. `engine`: a row of
+    the calibration. `offload`: the optimizer runs on the host.
+    """
+
+    work: Work
+    machine: Machine
+    engine: str
+    gpus: int
+    tp: int
+    pp: int
+    dp: int
+    micro: int
+    global_batch: int
+    precision: str
+    vp: int = 1
+    cp: int = 1
+    ep: int = 1
+    zero: int = 0
+    recompute: str = "none"
+    sequence_parallel: bool = False
+    flash_attention: bool = True
+    offload: bool = False
+
+    @property
+    def accumulation_steps(self) -> float:
+        """Micro-batches of a step on one rank."""
+        return max(1.0, self.global_batch / (self.dp * self.micro))
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of one micro-batch on one rank, before TP splits them."""
+        return self.work.seq_len * self.micro / self.cp

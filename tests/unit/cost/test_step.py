@@ -1,0 +1,138 @@
+"""The time of a step: figures worked by hand, what must never shrink, and published measurements."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsforge.cost.calibration import calibration
+from dsforge.cost.job import Experts, Job, Work
+from dsforge.cost.kernels import Kernels
+from dsforge.cost.machine import machine_of
+from dsforge.cost.network import Network
+from dsforge.cost.step import step_seconds
+from tests.support.recipes import ROOT
+
+GPT3 = Work(96, 12288, 96, 96, 128, 49152, 51200, 2048, gated=False)
+
+
+def job(**changes) -> Job:
+    machine = machine_of("a100-sxm-80gb", 8)
+    assert machine is not None
+    made = Job(
+        GPT3, machine, "megatron", 1024, tp=8, pp=8, dp=16, micro=1, global_batch=1536, precision="bf16"
+    )
+    return replace(made, **changes)
+
+
+def test_a_product_takes_its_operations_and_its_operands():
+    share = calibration().generations["ampere"].matmul
+    compute = 2 * 2048 * 6144 * 12288 / (271.2e12 * share)
+    moved = 2 * (2048 * 12288 + 12288 * 6144 + 2048 * 6144) / (2039e9 * 0.8)
+    kernels = Kernels(job(), calibration())
+    assert kernels.product(2048, 6144, 12288) == pytest.approx(compute + moved)
+
+
+def test_the_bubble_is_what_1f1b_says():
+    """(p - 1) / (v m) of a stage's busy time: Narayanan et al. 2021 (arXiv:2104.04473), section 2.2."""
+    for vp in (1, 3):
+        step = step_seconds(job(vp=vp))
+        busy = step.compute + step.recompute + step.tensor_parallel + step.pipeline_sends
+        assert step.bubble == pytest.approx(busy * 7 / (vp * 96))
+
+
+def test_full_recomputation_is_one_more_forward():
+    once, again = step_seconds(job()), step_seconds(job(recompute="full"))
+    layer = Kernels(job(), calibration()).layer()
+    tensor = Network(job(), calibration()).tensor_parallel()
+    layers = 96 / 8 * 96
+    assert once.recompute == 0
+    assert again.recompute == pytest.approx(layers * (layer.forward + tensor))
+    assert again.compute == once.compute
+
+
+def test_one_all_reduce_moves_what_a_ring_moves():
+    constants = calibration()
+    rate = 235e9 * constants.generations["ampere"].link
+    moved = 2 * 7 / 8 * 2048 * 12288 * 2
+    latency = constants.common["message_seconds"]
+    assert Network(job(), constants).tensor_parallel() == pytest.approx(2 * (moved / rate + latency))
+
+
+def test_a_group_of_whole_nodes_uses_all_their_ports():
+    network = Network(job(tp=1), calibration())
+    port = 25e9 * calibration().fabrics["infiniband"]
+    assert network.group_rate(64, 1) == pytest.approx(min(235e9 * 0.8, 8 * port))
+    assert network.group_rate(64, 8) == pytest.approx(port)
+    assert network.group_rate(4, 1) == pytest.approx(235e9 * calibration().generations["ampere"].link * 0.8)
+
+
+def test_a_token_crosses_to_a_node_once_however_many_experts_it_has_there():
+    machine = machine_of("h100-sxm-80gb", 8)
+    assert machine is not None
+    work = Work(48, 2048, 32, 4, 128, 768, 151936, 4096, gated=True, experts=Experts(128, 8, 768))
+    common = {
+        "work": work,
+        "machine": machine,
+        "engine": "megatron-core",
+        "tp": 1,
+        "pp": 1,
+        "global_batch": 64,
+    }
+    made = job(**common, gpus=16, dp=16, ep=16)
+    port = 50e9 * calibration().fabrics["infiniband"]
+    row = 4096 * 2048 * 2
+    far, near = row * (1 - 0.5**8) / port, row * 8 * (7 / 8) / (365e9 * 0.6)
+    expected = 2 * (far + near) / calibration().common["dispatch"]
+    assert Network(made, calibration()).expert_parallel() == pytest.approx(expected)
+
+
+@given(
+    st.sampled_from(["megatron-core", "megatron", "fsdp", "deepspeed", "nanotron"]),
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from(["none", "selective", "full"]),
+    st.sampled_from([0, 1, 3]),
+)
+def test_more_work_never_takes_less_time(engine: str, tp: int, pp: int, recompute: str, zero: int):
+    base = job(engine=engine, tp=tp, pp=pp, dp=16, gpus=16 * tp * pp, recompute=recompute, zero=zero)
+    seconds = step_seconds(base).total
+    assert seconds > 0
+    assert step_seconds(replace(base, work=replace(GPT3, layers=192))).total > seconds
+    assert step_seconds(replace(base, work=replace(GPT3, seq_len=4096))).total > seconds
+    assert step_seconds(replace(base, global_batch=3072)).total > seconds
+    assert step_seconds(replace(base, recompute="full")).total >= seconds
+    slower = replace(base.machine, network_bytes_per_second=1e9)
+    assert step_seconds(replace(base, machine=slower)).total >= seconds
+
+
+@pytest.fixture(scope="module")
+def errors() -> dict[str, list[float]]:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        from published import read
+    finally:
+        sys.path.remove(str(ROOT / "benchmarks"))
+    found: dict[str, list[float]] = {}
+    for row in read(ROOT / "tests" / "data" / "throughput.csv"):
+        assert row.job is not None, row.why
+        found.setdefault(row.group, []).append(abs(row.predicted() / row.seconds - 1))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("group", "rows", "most"),
+    [
+        ("dense 16-bit", 285, 0.06),
+        ("dense fp8", 70, 0.085),
+        ("Blackwell dense", 64, 0.09),
+        ("MoE", 106, 0.25),
+    ],
+)
+def test_published_step_times_are_met(errors: dict[str, list[float]], group: str, rows: int, most: float):
+    assert len(errors[group]) == rows
+    assert sum(errors[group]) / rows <= most

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from dsforge.plan.estimate import Estimate, estimate
+from dsforge.plan.resolve import make_plan
+from dsforge.plan.types import Plan
+from dsforge.recipe.load import load_recipe
+from tests.support.recipes import ROOT
+
+
+def planned(name: str, *changes: str) -> Plan:
+    return make_plan(load_recipe(ROOT / "recipes" / f"{name}.yaml", list(changes)), refuse=False)
+
+
+def test_the_figures_of_an_estimate_follow_from_its_step():
+    plan = planned("gpt3-175b-1024a100")
+    made = estimate(plan)
+    assert isinstance(made, Estimate)
+    seconds = made.step.total
+    assert made.tokens_per_second_per_gpu == pytest.approx(1536 * 2048 / seconds / 1024)
+    operations = 6 * plan.parameters.total + 12 * 96 * 12288 * 2048
+    assert made.model_tflops_per_gpu == pytest.approx(made.tokens_per_second_per_gpu * operations / 1e12)
+    assert made.mfu == pytest.approx(made.model_tflops_per_gpu / 312)
+    assert made.days * 86400 == pytest.approx(seconds * plan.train.steps)
+    assert made.gpu_hours == pytest.approx(made.days * 24 * 1024)
+    assert made.to_json_value()["step"]["total"] == seconds
+
+
+def test_micro_batches_and_virtual_stages_shrink_the_bubble():
+    few = estimate(planned("gpt3-175b-1024a100", "batch.global=256"))
+    many = estimate(planned("gpt3-175b-1024a100"))
+    assert isinstance(few, Estimate)
+    assert isinstance(many, Estimate)
+    assert few.step.bubble / few.step.total > many.step.bubble / many.step.total
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "why"),
+    [
+        ("smoke", (), "CPU runs prove logic, not speed"),
+        ("llama3-8b-megatron-lm", ("cluster.gpu=v100-sxm-16gb", "train.precision=fp16"), "has published"),
+        ("gpt3-175b-1024a100", ("train.precision=fp32",), "16-bit"),
+    ],
+)
+def test_without_measurements_there_is_no_figure(name: str, changes: tuple[str, ...], why: str):
+    made = estimate(planned(name, *changes))
+    assert isinstance(made, str)
+    assert why in made
