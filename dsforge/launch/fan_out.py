@@ -47,7 +47,7 @@ _FAILED_SECONDS = 60.0
 class Starter:
     """What starts the ranks of a host.
 
-    `options`: from the hosts, and the address and port where ranks meet. `node_option`: for the node's number.
+    `options`: from the hosts, and address and port where ranks meet. `node_option`: for the node it is.
     """
 
     module: str
