@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dsforge.base.errors import DsforgeError
 from dsforge.plan.resolve import make_plan
 from dsforge.render.bundle import render
+from dsforge.render.launchers import mpich
 from dsforge.render.launchers.over_ssh import interface
 from tests.support.recipes import loaded
 
@@ -45,3 +47,11 @@ def test_the_launcher_is_told_of_it(launcher: str, line: str):
     left_open = render(_plan(launcher), hosts).files["launch.sh"]
     assert line in named
     assert "eth0" not in left_open
+
+
+def test_hosts_that_do_not_fit_into_one_argument_are_refused():
+    plan = _plan("mpich")
+    hosts = {f"node{number:05}": 4 for number in range(11_000)}  # 12 bytes each, of 131,071
+    with pytest.raises(DsforgeError, match="132,000 bytes") as caught:
+        mpich.files(plan, hosts)
+    assert caught.value.code == "DSF091"
