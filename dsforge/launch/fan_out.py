@@ -9,17 +9,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import resource
-import shlex
 import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsforge.base import shell
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
+from dsforge.launch.ssh import LOST_CODE, WIDTH, make_room, ssh_command
 from dsforge.rank.agent import READY, Job
 from dsforge.recipe.host_choice import parse_choice
 from dsforge.records import environment
@@ -27,18 +25,7 @@ from dsforge.render.hosts import Gpus, parse_hostfile
 from dsforge.render.hosts.engine import world_info
 from dsforge.render.hosts.world import World
 
-WIDTH = 64
-"""Hosts that are being reached at a time; the others wait until these have started."""
 LOST = "^dsforge: lost the connection to {host}$"
-_SSH_LOST = 255
-_OTHER_FILES = 64
-"""Besides two pipes a host: ssh's own while it starts, ours."""
-_OPTIONS = (
-    "BatchMode=yes",
-    "ConnectTimeout=20",
-    "ServerAliveInterval=5",
-    "ServerAliveCountMax=3",
-)
 _FAILED_SECONDS = 60.0
 """From the first host that fails to ending the others: they find out by themselves and say why."""
 
@@ -98,12 +85,8 @@ class FanOut:
 
     def command(self, host: str) -> list[str]:
         """Return what is run here for one host; nothing of the job stands in it."""
-        python_path = os.environ.get("PYTHONPATH")
-        path = [f"PYTHONPATH={python_path}"] if python_path else []
-        remote = shell.join(["env", *path, sys.executable, "-u", "-m", "dsforge.rank.agent"])
-        options = [word for option in _OPTIONS for word in ("-o", option)]
-        extra = shlex.split(os.environ.get(environment.SSH_ARGUMENTS, ""))
-        return ["ssh", "-T", *extra, *options, "--", host, f"exec {remote}"]
+        arguments = os.environ.get(environment.SSH_ARGUMENTS, "")
+        return ssh_command(host, "dsforge.rank.agent", os.environ, arguments)
 
     def job(self, node: int) -> Job:
         """Return what one host starts: the launcher of its ranks."""
@@ -142,7 +125,7 @@ class FanOut:
             await process.wait()
             raise
         code = await process.wait()
-        if code == _SSH_LOST:
+        if code == LOST_CODE:
             _say(f"dsforge: lost the connection to {host}")
         if code != 0:
             self.code = self.code or code
@@ -175,15 +158,6 @@ def _hosts(hostfile: Path, include: str | None) -> Gpus:
     return {host: chosen[host] for host in hosts}
 
 
-def _open_files(needed: int) -> None:
-    """Make room for two pipes a host; ValueError where the system's hard limit has none."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
-        raise ValueError(f"{needed} open files are needed, `ulimit -Hn` allows {hard}: raise it")
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -201,7 +175,7 @@ def main(words: list[str]) -> int:
     given = parser.parse_args(words)
     try:
         hosts = _hosts(given.hostfile, given.include)
-        _open_files(2 * len(hosts) + _OTHER_FILES)
+        make_room(2 * len(hosts))
     except (OSError, ValueError, DsforgeError) as error:
         sys.stderr.write(f"dsforge: {error}\n")
         return int(ExitCode.ENVIRONMENT)
