@@ -268,7 +268,7 @@ class Attempt:
     def _pass_on(self, item: Item) -> None:
         if isinstance(item, WorldReport) and self._node_launcher is None and not self._far.is_far(item):
             parent = processes.parent_of(item.pid)
-            is_launcher = parent and "deepspeed.launcher.launch" in processes.command_of(parent)
+            is_launcher = parent and self._launcher.on_host in processes.command_of(parent)
             self._node_launcher = parent if is_launcher else None
         self._on_event(progress_of(item, self._number))
 
@@ -301,6 +301,7 @@ class Attempt:
             runner=self._launcher.runner,
             runner_pid=runner.identity.pid,
             runner_code=runner.return_code(),
+            node_launcher=self._launcher.on_host,
             node_launcher_pid=self._node_launcher,
             launcher_log=_lines(self._directory.launcher_log.read_bytes())[-_LOG_LINES:],
             last_step=metrics.step if metrics else None,

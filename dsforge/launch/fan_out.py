@@ -1,4 +1,4 @@
-"""`python -m dsforge.launch.fan_out`: starts deepspeed's launcher on every host of a hostfile over ssh.
+"""`python -m dsforge.launch.fan_out`: starts a launcher of ranks on every host of a hostfile over ssh.
 
 Each host's output goes on, line by line, behind the host's name. The values of variables go through ssh's
 stdin, which stays open: when this process ends, however it does, so does everything that it started.
@@ -11,6 +11,8 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from dsforge.base.errors import DsforgeError
@@ -28,13 +30,45 @@ _FAILED_SECONDS = 60.0
 """From the first host that fails to ending the others: they find out by themselves and say why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """What starts the ranks of a host.
+
+    `options`: from the hosts, and address and port where ranks meet. `node_option`: for the node it is.
+    """
+
+    module: str
+    options: Callable[[Gpus, str, str], list[str]]
+    node_option: str
+
+
+def _deepspeed(hosts: Gpus, address: str, port: str) -> list[str]:
+    info = world_info(hosts)
+    return [f"--world_info={info}", f"--master_addr={address}", f"--master_port={port}", "--no_local_rank"]
+
+
+def _torchrun(hosts: Gpus, address: str, port: str) -> list[str]:
+    # Its other rendezvous (c10d) numbers the hosts itself; the plan has them in the hostfile's order.
+    counts = [f"--nnodes={len(hosts)}", f"--nproc-per-node={len(hosts[address])}"]
+    return [*counts, f"--master-addr={address}", f"--master-port={port}", "--max-restarts=0"]
+
+
+STARTERS = {
+    "deepspeed": Starter("deepspeed.launcher.launch", _deepspeed, "--node_rank"),
+    "torchrun": Starter("torch.distributed.run", _torchrun, "--node-rank"),
+}
+
+
 class FanOut:
     """One launch over ssh: every host's connection, and the first code that is not 0."""
 
-    def __init__(self, hosts: Gpus, *, master_port: str, trainer: list[str], names: list[str]) -> None:
+    def __init__(
+        self, hosts: Gpus, *, starter: Starter, master_port: str, trainer: list[str], names: list[str]
+    ) -> None:
         self._hosts = hosts
-        self._world_info = world_info(hosts)
-        self._master_port = master_port
+        self._starter = starter
+        # The first host is where ranks meet.
+        self._options = starter.options(hosts, next(iter(hosts)), master_port)
         self._trainer = trainer
         self._environ = {name: os.environ[name] for name in names if name in os.environ}
         self._gate = asyncio.Semaphore(WIDTH)
@@ -55,15 +89,13 @@ class FanOut:
         return ssh_command(host, "dsforge.rank.agent", os.environ, arguments)
 
     def job(self, node: int) -> Job:
-        """Return what one host starts: deepspeed's launcher for its ranks."""
-        first = next(iter(self._hosts))
-        argv = [
-            *(sys.executable, "-u", "-m", "deepspeed.launcher.launch"),
-            *(f"--world_info={self._world_info}", f"--node_rank={node}"),
-            *(f"--master_addr={first}", f"--master_port={self._master_port}"),
-            *("--no_local_rank", "--module", "dsforge.rank.main", *self._trainer),
-        ]
-        return Job(tuple(argv), self._environ, str(Path.cwd()))
+        """Return what one host starts: the launcher of its ranks."""
+        starter = self._starter
+        argv = (
+            *(sys.executable, "-u", "-m", starter.module, f"{starter.node_option}={node}", *self._options),
+            *("--module", "dsforge.rank.main", *self._trainer),
+        )
+        return Job(argv, self._environ, str(Path.cwd()))
 
     async def _host(self, node: int, host: str) -> None:
         async with self._gate:
@@ -136,6 +168,7 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m dsforge.launch.fan_out", description=__doc__)
     parser.add_argument("--hostfile", type=Path, required=True)
     parser.add_argument("--include", metavar="HOST:GPUS@...", help="the GPUs to use, of every host")
+    parser.add_argument("--starter", choices=STARTERS, default="deepspeed")
     parser.add_argument("--master-port", required=True)
     parser.add_argument("--pass", dest="names", action="append", default=[], metavar="NAME")
     parser.add_argument("trainer", nargs="+")
@@ -150,7 +183,13 @@ def main(words: list[str]) -> int:
         # Supervised: whoever signals all processes of a job has told the supervisor too, which does the rest.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-    fan_out = FanOut(hosts, master_port=given.master_port, trainer=given.trainer, names=given.names)
+    fan_out = FanOut(
+        hosts,
+        starter=STARTERS[given.starter],
+        master_port=given.master_port,
+        trainer=given.trainer,
+        names=given.names,
+    )
     return asyncio.run(fan_out.run())
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
-from dsforge.launch.launchers import local, pdsh, slurm, ssh
+from dsforge.launch.launchers import local, mpich, openmpi, pdsh, slurm, ssh, torchrun
 from dsforge.launch.launchers.base import Launcher
 from dsforge.plan.types import Plan
 
 LAUNCHERS: dict[str, Launcher] = {
     "local": local.LAUNCHER,
-    "pdsh": pdsh.LAUNCHER,
-    "slurm": slurm.LAUNCHER,
     "ssh": ssh.LAUNCHER,
+    "pdsh": pdsh.LAUNCHER,
+    "openmpi": openmpi.LAUNCHER,
+    "mpich": mpich.LAUNCHER,
+    "torchrun": torchrun.LAUNCHER,
+    "slurm": slurm.LAUNCHER,
 }
 
 

@@ -26,6 +26,7 @@ class Launcher:
     scheduler's process around each host's ranks, which leaves nothing of them when it ends; the host counts
     as lost when it dies. `notice`: the signal by which that scheduler says that the job's time is nearly up.
     `ssh`: the variable with the user's own arguments of ssh, where the hosts are reached by it.
+    `on_host`: the process that is the parent of a host's ranks.
     """
 
     runner: str
@@ -37,3 +38,4 @@ class Launcher:
     keeper: str | None = None
     notice: int | None = None
     ssh: str | None = None
+    on_host: str = "deepspeed.launcher.launch"

@@ -89,5 +89,6 @@ LAUNCHER = Launcher(
     lost=re.compile(r"^srun: error: Node failure on (?P<host>\S+)$"),
     killed=killed,
     keeper="slurmstepd",
+    on_host="slurmstepd",
     notice=signal.SIGUSR1,
 )
