@@ -52,8 +52,8 @@ class NeoxKey:
 def attention_kinds(configuration: list[Any], layers: int) -> list[str] | None:
     """Return the attention of each layer, as the program writes its list out.
 
-    None for a list that it cannot read. Kinds alone stand for a layer each; otherwise each item is kinds and how
-    often they come, or `all`.
+    None for a list that it cannot read. Kinds alone stand for a layer each; otherwise each item is kinds and
+    how often they come, or `all`.
     """
     if all(isinstance(item, str) for item in configuration):
         return list(configuration)
