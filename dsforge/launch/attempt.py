@@ -263,7 +263,7 @@ class Attempt:
             case WorldReport():
                 if self._node_launcher is None and not self._far.is_far(item):
                     parent = processes.parent_of(item.pid)
-                    is_launcher = parent and "deepspeed.launcher.launch" in processes.command_of(parent)
+                    is_launcher = parent and self._launcher.on_host in processes.command_of(parent)
                     self._node_launcher = parent if is_launcher else None
                 place = f"host {item.host}, pid {item.trainer_pid}"
                 self._emit("rank_up", f"rank {item.rank} started on {place}", rank=item.rank)
@@ -318,6 +318,7 @@ class Attempt:
             runner=self._launcher.runner,
             runner_pid=runner.identity.pid,
             runner_code=runner.return_code(),
+            node_launcher=self._launcher.on_host,
             node_launcher_pid=self._node_launcher,
             launcher_log=_last_lines(self._directory.launcher_log.read_bytes()),
             last_step=metrics.step if metrics else None,

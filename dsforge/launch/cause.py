@@ -35,8 +35,8 @@ class Evidence:
 
     `vanished`: ranks whose wrapper was gone without an exit record before anybody was told to stop, and
     when it was last seen alive. `tails`: the last output of those ranks. `lost_nodes`: nodes that are gone as
-    a whole. `runner`: what the launcher's program is called. `node_launcher_pid`: the process of
-    deepspeed.launcher.launch.
+    a whole. `runner`: what the launcher's program is called. `node_launcher`: what starts a host's ranks, and
+    its process where that is known.
     """
 
     world_size: int
@@ -48,6 +48,7 @@ class Evidence:
     runner: str
     runner_pid: int
     runner_code: int | None
+    node_launcher: str
     node_launcher_pid: int | None
     launcher_log: Sequence[str]
     last_step: int | None
@@ -163,7 +164,7 @@ def _cause_outside_ranks(evidence: Evidence) -> Cause:
     orphans = [record for record in evidence.exits.values() if record.cause == "parent_died"]
     if orphans:
         pid = evidence.node_launcher_pid
-        who = "deepspeed.launcher.launch" + (f" (pid {pid})" if pid is not None else "")
+        who = evidence.node_launcher + (f" (pid {pid})" if pid is not None else "")
         # Its parent, the runner, keeps the status to itself; of the usual signals it handles all others.
         return _launcher_died(who, _SIGKILL, when)
     stopped = [record for record in evidence.exits.values() if record.cause in ("stopped", "lease_lost")]

@@ -17,6 +17,8 @@ from dsforge.launch.attempt import Attempt
 from dsforge.launch.cause import STOPPED, Cause
 from dsforge.launch.command import build_command, describe_launch
 from dsforge.launch.create import create_run, disk_error, vanished
+from dsforge.launch.hosts import check_hosts, refuse
+from dsforge.launch.launchers import launcher_of
 from dsforge.launch.preflight import Preflight, look
 from dsforge.launch.program import missing_tools, unknown_revision
 from dsforge.launch.signals import StopSignals
@@ -35,8 +37,10 @@ _MOST_FRUITLESS = 3
 """Attempts in a row that end before a step: one may be bad luck, three would be followed by more."""
 
 
-def launch_run(request: LaunchRequest, on_event: OnEvent) -> RunOutcome:
+def launch_run(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = False) -> RunOutcome:
     """Start a run and supervise it to its end; no process of it is left.
+
+    Hosts that are reached over ssh are looked at first, unless they are known to be well.
 
     An OSError or ValueError of `on_event` loses what it would have told, nothing else. DsforgeError when this
     machine cannot run the plan or the run directory cannot be written.
@@ -46,6 +50,8 @@ def launch_run(request: LaunchRequest, on_event: OnEvent) -> RunOutcome:
     found = look(request)
     if found.refusals:
         raise found.refusals[0]
+    if launcher_of(request.plan).ssh is not None and not hosts_known:
+        _check_hosts(request, found.hosts, on_event)
     _prepare_ops(request, found, on_event)
     if request.plan.external is not None:
         for code, look_at in (("DSF216", unknown_revision), ("DSF217", missing_tools)):
@@ -93,6 +99,16 @@ def _expendable(on_event: OnEvent) -> OnEvent:
             on_event(event)
 
     return tell
+
+
+def _check_hosts(request: LaunchRequest, hosts: tuple[str, ...], on_event: OnEvent) -> None:
+    begun = time.monotonic()
+    check = check_hosts(request, hosts)
+    refuse(check)
+    for one in check.findings:
+        on_event(ProgressEvent(time.time(), "note", f"warning[{one.code}]: {one.message} ({one.place})"))
+    told = f"{len(hosts)} hosts are ready, asked in {time.monotonic() - begun:.1f} s"
+    on_event(ProgressEvent(time.time(), "note", told))
 
 
 def _prepare_ops(request: LaunchRequest, found: Preflight, on_event: OnEvent) -> None:
@@ -171,7 +187,8 @@ class _Run:
         number = self._state.attempt
         found = self._found
         assert found.bash is not None, "refused before"
-        port, why = machine.rendezvous_port({**self._request.environ, **self._request.extra_environ})
+        environ = {**self._request.environ, **self._request.extra_environ}
+        port, why = machine.rendezvous_port(environ, here=launcher_of(self._request.plan).here)
         if why is not None:
             self._emit("note", why)
         command = build_command(

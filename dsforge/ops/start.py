@@ -30,15 +30,21 @@ class StartOptions:
 
 def start(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> tuple[Plan, RunOutcome]:
     """Launch a recipe and supervise it to its end; DsforgeError before anything starts."""
+    request = prepare(loaded, options)
+    return request.plan, launch_run(request, on_event)
+
+
+def prepare(loaded: LoadedRecipe, options: StartOptions) -> LaunchRequest:
+    """Return what `start` launches, its data looked at, the built-in corpus made; DsforgeError."""
     request = _request(loaded, options)
     plan = request.plan
     check_data(plan, loaded, recipe_root(loaded))
     check_weights(plan, loaded, recipe_root(loaded))
-    if plan.data.builtin_vocab is not None:
-        from dsforge.data.prepare import builtin_corpus
+    if plan.data.builtin_vocab is None:
+        return request
+    from dsforge.data.prepare import builtin_corpus
 
-        request = replace(request, corpus=str(builtin_corpus(plan.data.builtin_vocab)))
-    return plan, launch_run(request, on_event)
+    return replace(request, corpus=str(builtin_corpus(plan.data.builtin_vocab)))
 
 
 def describe(loaded: LoadedRecipe, options: StartOptions) -> LaunchDescription:

@@ -19,6 +19,9 @@ PASSED_ON = (
 )
 """Variables that ranks on other hosts need besides the recipe's: how programs are found, and this run's."""
 
+_MODULES = {"all_reduce": "dsforge.train.all_reduce"}
+"""What a rank runs that trains nothing, by the plan's trainer."""
+
 
 def script(launcher: str, plan: Plan, **facts: object) -> str:
     """Return a launcher's script, `templates/launch-LAUNCHER.sh.j2`, for a plan.
@@ -45,7 +48,7 @@ def script(launcher: str, plan: Plan, **facts: object) -> str:
         "checkpoint_dir": shell.quote(directory) if directory else None,
         "builtin_vocab": plan.data.builtin_vocab,
         "dsforge": "dsforge",
-        "trainer": "--program" if plan.external else "dsforge.train.main",
+        "trainer": "--program" if plan.external else _MODULES.get(plan.trainer, "dsforge.train.main"),
         "has_ds_config": uses_deepspeed(plan),
         "passed_on": sorted({*PASSED_ON, *plan.launch.env}),
     }

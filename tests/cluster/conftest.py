@@ -67,7 +67,8 @@ Host *
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
 
 
-def _need(*programs: str) -> None:
+def need(*programs: str) -> None:
+    """Skip a test, or fail it where that is asked for, without these programs and root."""
     missing = [name for name in programs if shutil.which(name, path=f"{os.environ['PATH']}:{_SBIN}") is None]
     if missing:
         absent = pytest.fail if os.environ.get("DSFORGE_CLUSTER_TESTS") == "mandatory" else pytest.skip
@@ -89,7 +90,7 @@ def _end(started: list[subprocess.Popen[bytes]]) -> None:
 @pytest.fixture(scope="session")
 def ssh_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start an sshd on each of ADDRESSES and return the options of ssh that reach them."""
-    _need("sshd", "ssh", "ssh-keygen", "pdsh")
+    need("sshd", "ssh", "ssh-keygen", "pdsh")
     folder = tmp_path_factory.mktemp("ssh")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True)
     (port,) = _free_ports(1)
@@ -120,7 +121,7 @@ def ssh_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two hosts to run on and one to start from."""
-    _need("sshd", "ssh", "ssh-keygen", "pdsh", "ip", "unshare")
+    need("sshd", "ssh", "ssh-keygen", "pdsh", "ip", "unshare")
     made = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         made.up(workers=2)
@@ -166,7 +167,7 @@ def _free_ports(count: int) -> list[int]:
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    _need(*_PROGRAMS)
+    need(*_PROGRAMS)
     path = f"{os.environ['PATH']}:{_SBIN}"
     folder = tmp_path_factory.mktemp("slurm")
     for name in ("state", "spool-node1", "spool-node2"):

@@ -138,7 +138,7 @@ def _cluster(carrying: NeoxCarrying) -> None:
             if (choice := carrying.given_said(word)) is not None and choice.value:
                 carrying.carry(f"cluster.{word}", choice.value, choice)
     launcher = carrying.given_said("launcher")
-    if launcher is not None and launcher.value in ("pdsh", "slurm"):
+    if launcher is not None and launcher.value in ("pdsh", "openmpi", "mpich", "slurm"):
         carrying.carry("launch.launcher", launcher.value, launcher)
 
 

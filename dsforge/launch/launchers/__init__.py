@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
-from dsforge.launch.launchers import local, pdsh, ssh
+from dsforge.launch.launchers import local, mpich, openmpi, pdsh, ssh, torchrun
 from dsforge.launch.launchers.base import Launcher
 from dsforge.plan.types import Plan
 
-LAUNCHERS: dict[str, Launcher] = {"local": local.LAUNCHER, "pdsh": pdsh.LAUNCHER, "ssh": ssh.LAUNCHER}
+LAUNCHERS: dict[str, Launcher] = {
+    "local": local.LAUNCHER,
+    "ssh": ssh.LAUNCHER,
+    "pdsh": pdsh.LAUNCHER,
+    "openmpi": openmpi.LAUNCHER,
+    "mpich": mpich.LAUNCHER,
+    "torchrun": torchrun.LAUNCHER,
+}
 
 
 def launcher_of(plan: Plan) -> Launcher:

@@ -29,6 +29,7 @@ def evidence() -> Evidence:
         runner="the deepspeed runner",
         runner_pid=50,
         runner_code=1,
+        node_launcher="deepspeed.launcher.launch",
         node_launcher_pid=51,
         launcher_log=(),
         last_step=7,
