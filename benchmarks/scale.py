@@ -1,4 +1,4 @@
-"""A world of 16,384 ranks: rendering, the check of its reports, and the fan-out over ssh by number of hosts.
+"""A world of 16,384 ranks: rendering, the check of its reports, and by number of hosts fan-out and preflight.
 
 Run: make bench. The fan-out is the real one; the ssh on its PATH is a stub that answers after 50 ms and then
 holds its connection, like a host that trains, until the last one has answered. Prints one JSON object.
@@ -11,16 +11,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import measure
 
-from dsforge.launch.fan_out import WIDTH
+from dsforge.base.canonical import dump_line
+from dsforge.launch.ssh import WIDTH
 from dsforge.launch.world import report_difference
 from dsforge.ops.bundles import plan_and_bundle
 from dsforge.plan.types import Plan
 from dsforge.rank.agent import READY
+from dsforge.rank.facts import host_facts
 from dsforge.recipe.load import load_recipe
+from dsforge.records.probe import MARK, Listening, Question, Reached, Time
 from dsforge.records.streams import WorldReport
 
 NODES, SLOTS = 2048, 8
@@ -44,6 +48,20 @@ sleep {seconds}
 echo '{ready}'
 read -r end < '{gate}'
 """
+_PREFLIGHT = """
+import os, resource, time
+from dsforge.launch.ssh import make_room, ssh_command
+from dsforge.launch.survey import survey
+from dsforge.records.probe import Question
+make_room(3 * {count})
+hosts = [f"node{{number:04}}" for number in range({count})]
+question = Question({{}}, gpus=False, master="127.0.0.1", folders={{}}, files=(), ops="/nowhere")
+started = time.perf_counter()
+seen = survey(hosts, lambda host: ssh_command(host, "x", {{}}, ""), os.environ, question, (29500,), 60.0)
+seconds = time.perf_counter() - started
+answered = sum(one.silence is None for one in seen)
+print(seconds, answered, round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1))
+"""
 
 
 def main() -> None:
@@ -53,6 +71,7 @@ def main() -> None:
         folder = Path(place)
         rendering, checking = zip(*(_plan_and_world(folder) for _ in range(ROUNDS)), strict=True)
         fan_outs = {hosts: _fan_out(folder, hosts) for hosts in FAN_OUTS}
+        preflights = {hosts: _preflight(folder, hosts) for hosts in FAN_OUTS}
     measure.report(
         "scale",
         {
@@ -60,6 +79,7 @@ def main() -> None:
             "recipe_to_bundle_seconds": round(sorted(rendering)[ROUNDS // 2], 3),
             "world_check_seconds": round(sorted(checking)[ROUNDS // 2], 3),
             "fan_out_over_ssh": fan_outs,
+            "preflight_over_ssh": preflights,
         },
         rounds=ROUNDS,
         machine=machine,
@@ -142,6 +162,35 @@ def _fan_out(folder: Path, count: int) -> dict[str, float]:
         "seconds_a_host": round(seconds / count, 4),
         "peak_mib": peak,
     }
+
+
+def _preflight(folder: Path, count: int) -> dict[str, float]:
+    """Ask a number of hosts and compare what they say; return the seconds and the peak memory in MiB."""
+    programs = folder / f"asked-{count}"
+    programs.mkdir()
+    question = Question({}, gpus=False, master="127.0.0.1", folders={}, files=(), ops="/nowhere")
+    answers = {
+        "facts": host_facts(question),
+        "listen": Listening(29500, 29500, None),
+        "clock": Time(time.time()),
+        "reach": Reached((None, None)),
+    }
+    lines = [f"sleep {_ANSWER_SECONDS}"]
+    for answer in answers.values():  # in the order of the questions
+        (programs / type(answer).__name__).write_text(MARK + dump_line(asdict(answer)), "utf-8")
+        lines.append(f"read -r question; cat '{programs / type(answer).__name__}'")
+    (programs / "ssh").write_text("\n".join(["#!/bin/sh", *lines, "read -r end"]), "utf-8")
+    (programs / "ssh").chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", _PREFLIGHT.format(count=count)],
+        env=measure.environment(PATH=f"{programs}{os.pathsep}{os.environ['PATH']}"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seconds, answered, peak = map(float, done.stdout.split())
+    assert answered == count
+    return {"seconds": round(seconds, 2), "seconds_a_host": round(seconds / count, 4), "peak_mib": peak}
 
 
 def _peak_mib(pid: int) -> float:

@@ -110,8 +110,13 @@ def carries(process: ProcessId, name: str, value: str) -> bool:
 
 def carrying(name: str, value: str) -> list[ProcessId]:
     """Return every other live process that carries an environment variable at this value."""
+    return [process for process in everybody() if carries(process, name, value)]
+
+
+def everybody() -> Iterator[ProcessId]:
+    """Return every process of this host but this one."""
     found = (identify(pid) for pid in _all_pids() if pid != os.getpid())
-    return [process for process in found if process is not None and carries(process, name, value)]
+    return (process for process in found if process is not None)
 
 
 def command_of(pid: int) -> str:

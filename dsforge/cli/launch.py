@@ -28,6 +28,7 @@ from dsforge.cli.options import (
 if TYPE_CHECKING:
     from dsforge.launch.types import LaunchDescription, RunOutcome
     from dsforge.ops.start import StartOptions
+    from dsforge.records.run_dir import RunDir
 
 
 _LOCAL = (
@@ -72,12 +73,15 @@ def launch(
     lock: Annotated[
         Path | None, typer.Option("--lock", metavar="FILE", help="As --locked, with a lock of another name.")
     ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Submit the Slurm job and return; `dsforge runs` shows it.")
+    ] = False,
     runs: RunsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Plan, render, start and watch a run. Ctrl-C saves and stops; a second one stops at once."""
     from dsforge.cli.progress import Progress
-    from dsforge.ops.start import describe, start
+    from dsforge.ops.start import describe, start, submit
     from dsforge.plan.resolve import make_plan
 
     wants_lock = locked or lock is not None
@@ -93,6 +97,9 @@ def launch(
         _print_description(describe(loaded, options), json=json)
         return
     progress = Progress(make_plan(loaded).train.steps, tells_end=False)
+    if detach:
+        _print_submitted(submit(loaded, options, progress), json=json)
+        return
     _, outcome = start(loaded, options, progress)
     if outcome.exit.code != 0:
         _note_failure(outcome)
@@ -102,6 +109,17 @@ def launch(
         elif outcome.exit.code == 0:
             _print_success(outcome)
     raise typer.Exit(outcome.exit.code)
+
+
+def _print_submitted(run_dir: RunDir, *, json: bool) -> None:
+    from dsforge.runs.jobs import job_of
+
+    run_id, job = run_dir.path.name, job_of(run_dir)
+    if json:
+        output.as_json({"run_id": run_id, "run": str(run_dir.path), "job": job, "state": "queued"})
+        return
+    output.line(f"{run_id}: Slurm job {job}")
+    output.note(f"hint: `dsforge runs show {run_id}` shows it, `dsforge runs stop {run_id}` stops it")
 
 
 def _as_dict(outcome: RunOutcome) -> dict[str, object]:

@@ -24,6 +24,7 @@ from dsforge.cli import (
     lock,
     output,
     plan,
+    preflight,
     presets,
     render,
     rule,
@@ -54,7 +55,7 @@ app = typer.Typer(
 )
 for _panel, _modules in {
     "Recipe": (init, validate, plan, diff, render, lock),
-    "Run": (launch, smoke, verify),
+    "Run": (preflight, launch, smoke, verify),
     "Look up": (schema, presets, rule, doctor),
 }.items():
     for _module in _modules:

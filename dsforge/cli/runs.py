@@ -84,7 +84,9 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
         output.line(f"  layout    {degrees}, ZeRO-{found.layout['zero']}, {found.layout['world_size']} ranks")
     started = _when(summary.started_time)
     took = (summary.ended_time or time.time()) - summary.started_time
-    output.line(f"  started   {started} on {summary.host}, {format_seconds(took)}, attempt {summary.attempt}")
+    output.line(
+        f"  started   {started} on {_where(summary)}, {format_seconds(took)}, attempt {summary.attempt}"
+    )
     if summary.loss is not None and summary.loss.time is not None:
         output.line(f"  lost      {_when(summary.loss.time)}")
     for restart in found.state.restarts:
@@ -108,6 +110,10 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
             output.line(f"  go on     {found.way_on.command}")
     if summary.state == "failed" and found.attempts:
         _show_failure(summary, logs.read_logs(run_dir))
+
+
+def _where(run: RunSummary) -> str:
+    return f"{run.host}, in Slurm job {run.job}" if run.job else run.host
 
 
 def _figures(metrics: MetricsSummary) -> str:

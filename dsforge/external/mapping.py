@@ -108,9 +108,8 @@ def contradictions(flavour: Flavour, values: Mapping[str, Any], passed: Sequence
     free = {table.at(row.option).dest for row in flavour.rows if row.free}
     for one in given:
         name, dest = one.option.name, one.option.dest
-        overruled = next((key for key in (name, name.partition(".")[0]) if key in flavour.instead), None)
-        if overruled is not None:
-            key = flavour.instead[overruled]
+        key = flavour.overruled(name)
+        if key is not None:
             yield Fault(one.at, f"`{name}` is what `{key}` says in the recipe", f"set `{key}`")
             continue
         row, ours = governed.get(dest), set_by.get(dest)

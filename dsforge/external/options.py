@@ -111,6 +111,18 @@ class Given:
     option: Option
     values: tuple[str, ...]
 
+    def is_default(self) -> bool:
+        """Tell whether it says what the program does anyway."""
+        option = self.option
+        if option.kind != "value":
+            is_on = option.kind == "true" or (
+                option.kind == "boolean" and not option.name.startswith("--no-")
+            )
+            return is_on is option.default
+        meant = [option.value(text) for text in self.values]
+        usual = [option.default] if option.nargs in (None, "?") else option.default
+        return bool(meant == usual)
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -128,6 +140,8 @@ class Table(dict[str, Option]):
 
     def find(self, name: str) -> Option | None:
         """Return an option by name; with dots a key inside a mapping that is handed on to DeepSpeed."""
+        if not all(name.split(".")):
+            return None
         head, dot, _ = name.partition(".")
         outer = self.get(head)
         if not dot or not self.assigns or outer is None or outer.type != "dict":

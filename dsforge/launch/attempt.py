@@ -15,7 +15,7 @@ from dsforge.base.files import append_line
 from dsforge.base.processes import ProcessId, signal_name
 from dsforge.base.text import first_line, without_escapes
 from dsforge.launch.asking import Asking
-from dsforge.launch.cause import STOPPED, Cause, Evidence, find_cause
+from dsforge.launch.cause import STOPPED, Cause, Evidence, LostHost, find_cause
 from dsforge.launch.command import beginning, checkpoint_dir
 from dsforge.launch.external_resume import makes_steps
 from dsforge.launch.far import Far
@@ -25,9 +25,10 @@ from dsforge.launch.launchers import launcher_of
 from dsforge.launch.runner import Runner, start
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.stop import Stopper
+from dsforge.launch.telling import progress_of
 from dsforge.launch.types import Command, LaunchRequest, OnEvent, ProgressEvent
 from dsforge.records.run_dir import RunDir
-from dsforge.records.streams import EvalLine, Event, ExitRecord, MetricsLine, WorldReport
+from dsforge.records.streams import Event, WorldReport
 from dsforge.records.way_on import find_way_on
 
 _REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -58,7 +59,8 @@ class Attempt:
         self._directory = run_dir.attempt(number)
         self._launcher = launcher_of(request.plan)
         self.follower = Follower(request.plan, self._directory)
-        self._far = Far(self.follower, self._directory, hosts, self._launcher.lost)
+        self._hosts = hosts
+        self._far = Far(self.follower, self._directory, hosts, self._launcher)
         self._on_event = on_event
         self._signals = signals
         self._last_seen: dict[int, float] = {}
@@ -81,7 +83,8 @@ class Attempt:
         with lease.hold(self._directory.lease), guarded(environ, self._directory.path) as guard_pid:
             runner = start(command, environ, self._directory.launcher_log)
             run_id = self._run_dir.path.name
-            stopper = Stopper(run_id, runner, guard_pid, self._far, lambda: self._signals.at_once)
+            kept = self._launcher.keeper is not None
+            stopper = Stopper(run_id, runner, guard_pid, self._far, lambda: self._signals.at_once, kept=kept)
             try:
                 on_state("running", runner.identity)
                 self._tell("started", f"{self._launcher.runner} started (pid {runner.identity.pid})")
@@ -211,8 +214,12 @@ class Attempt:
         number = self._signals.first or self._runner_request
         if number is None:
             return None
+        if self._launcher.keeper and self._lost_nodes() and number == signal.SIGTERM:
+            return None  # so a scheduler ends what is left of a job that has lost a host
         who = "" if self._signals.first else f"{self._launcher.runner} was "
         message = f"{who}stopped by {signal_name(number)}"
+        if number == self._launcher.notice:
+            number, message = signal.SIGTERM, "stopped before the end of the job's time"
         if self._signals.at_once:
             message += ", at once"
         elif self._failed():
@@ -259,39 +266,15 @@ class Attempt:
             self._tell("joined", f"all {self._plan.layout.world_size} ranks run where the plan puts them")
 
     def _pass_on(self, item: Item) -> None:
-        match item:
-            case WorldReport():
-                if self._node_launcher is None and not self._far.is_far(item):
-                    parent = processes.parent_of(item.pid)
-                    is_launcher = parent and "deepspeed.launcher.launch" in processes.command_of(parent)
-                    self._node_launcher = parent if is_launcher else None
-                place = f"host {item.host}, pid {item.trainer_pid}"
-                self._emit("rank_up", f"rank {item.rank} started on {place}", rank=item.rank)
-            case ExitRecord():
-                words = item.message or "ended well"
-                self._emit("rank_ended", f"rank {item.rank}: {words}", rank=item.rank)
-            case MetricsLine():
-                self._emit("step", f"step {item.step}: loss {item.loss:.4f}", metrics=item)
-            case EvalLine():
-                over = f" over {item.samples} samples" if item.samples else ""
-                self._emit("validated", f"validation after step {item.step}: loss {item.loss:.4f}{over}")
-            case Event():
-                self._emit("event", item.message, event=item)
-
-    def _emit(
-        self,
-        name: str,
-        message: str,
-        *,
-        rank: int | None = None,
-        metrics: MetricsLine | None = None,
-        event: Event | None = None,
-    ) -> None:
-        self._on_event(ProgressEvent(time.time(), name, message, self._number, rank, metrics, event))
+        if isinstance(item, WorldReport) and self._node_launcher is None and not self._far.is_far(item):
+            parent = processes.parent_of(item.pid)
+            is_launcher = parent and self._launcher.on_host in processes.command_of(parent)
+            self._node_launcher = parent if is_launcher else None
+        self._on_event(progress_of(item, self._number))
 
     def _tell(self, name: str, message: str) -> None:
         self._record(name, message)
-        self._emit(name, message)
+        self._on_event(ProgressEvent(time.time(), name, message, self._number))
 
     def _record(self, name: str, message: str, **data: Any) -> None:
         line = Event(time=time.time(), source=SUPERVISOR, name=name, message=message, data=data)
@@ -314,14 +297,32 @@ class Attempt:
             exits=self.follower.exits,
             vanished=self._vanished,
             tails={rank: self._tail_of(rank) for rank in self._vanished},
-            lost_nodes=self._far.lost_nodes,
+            lost_nodes=self._lost_nodes(),
             runner=self._launcher.runner,
             runner_pid=runner.identity.pid,
             runner_code=runner.return_code(),
+            node_launcher=self._launcher.on_host,
             node_launcher_pid=self._node_launcher,
-            launcher_log=_last_lines(self._directory.launcher_log.read_bytes()),
+            launcher_log=_lines(self._directory.launcher_log.read_bytes())[-_LOG_LINES:],
             last_step=metrics.step if metrics else None,
+            runner_signal=max(0, -(self._runner_code or 0)) if self._launcher.keeper else 0,
         )
+
+    def _lost_nodes(self) -> dict[int, LostHost]:
+        """Return the hosts that are gone, with a scheduler also those of which it, or a death, says so."""
+        launcher, reports = self._launcher, self.follower.reports
+        if launcher.keeper is None or launcher.lost is None:
+            return self._far.lost_nodes
+        exits = self.follower.exits.values()
+        bereft = {
+            reports[one.rank].node for one in exits if one.cause == "parent_died" and one.rank in reports
+        }
+        what = f"lost {launcher.keeper}, which held its ranks,"
+        lost = {node: LostHost(self._hosts[node], what) for node in bereft}
+        for line in _lines(self._directory.launcher_log.read_bytes()):
+            if (match := launcher.lost.search(line)) and match["host"] in self._hosts:
+                lost[self._hosts.index(match["host"])] = LostHost(match["host"], "failed")
+        return {**self._far.lost_nodes, **lost}
 
     def _tail_of(self, rank: int) -> list[str]:
         log = self._directory.log(self.follower.reports[rank].node)
@@ -335,5 +336,5 @@ def _wrapper_alive(report: WorldReport) -> bool:
     return processes.is_alive(ProcessId(report.pid, report.pid_start))
 
 
-def _last_lines(data: bytes) -> list[str]:
-    return without_escapes(data.decode("utf-8", "replace")).splitlines()[-_LOG_LINES:]
+def _lines(data: bytes) -> list[str]:
+    return without_escapes(data.decode("utf-8", "replace")).splitlines()

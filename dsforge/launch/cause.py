@@ -35,8 +35,8 @@ class Evidence:
 
     `vanished`: ranks whose wrapper was gone without an exit record before anybody was told to stop, and
     when it was last seen alive. `tails`: the last output of those ranks. `lost_nodes`: nodes that are gone as
-    a whole. `runner`: what the launcher's program is called. `node_launcher_pid`: the process of
-    deepspeed.launcher.launch.
+    a whole. `runner`: what the launcher's program is called. `node_launcher`: what starts a host's ranks, and
+    its process where that is known.
     """
 
     world_size: int
@@ -48,9 +48,12 @@ class Evidence:
     runner: str
     runner_pid: int
     runner_code: int | None
+    node_launcher: str
     node_launcher_pid: int | None
     launcher_log: Sequence[str]
     last_step: int | None
+    runner_signal: int = 0
+    """What killed a runner whose ranks a scheduler then kills, before anybody was told to stop; or 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +100,22 @@ def find_cause(evidence: Evidence) -> Cause:
         for rank, record in evidence.exits.items()
         if record.cause in ("exception", "signal")
     ]
-    if not evidence.vanished:
+    own += [
+        (record.failed_at or record.time, rank)
+        for rank, record in evidence.exits.items()
+        if record.cause == "parent_died" and _lost_of(rank, evidence) is not None
+    ]
+    if not evidence.vanished and not evidence.lost_nodes:
         # Who told the others to stop was then the launcher, because of the rank that vanished.
         own += [
             (record.failed_at, rank)
             for rank, record in evidence.exits.items()
             if record.stopped_on_request and record.failed_at is not None
         ]
-    if own:
+    if evidence.runner_signal and all(rank in evidence.vanished for _, rank in own):
+        who = f"{evidence.runner} (pid {evidence.runner_pid})"
+        cause = _launcher_died(who, evidence.runner_signal, _when(evidence.last_step))
+    elif own:
         _, rank = min(own)
         cause = _cause_of_rank(rank, evidence)
     else:
@@ -118,7 +129,8 @@ def _cause_of_rank(rank: int, evidence: Evidence) -> Cause:
     when = _when(evidence.last_step)
     host = _host(rank, evidence)
     # It may have lived on, and have been ended when the rest was.
-    if rank in evidence.vanished and (lost := _lost_of(rank, evidence)) is not None:
+    went_with_it = rank in evidence.vanished or (record is not None and record.cause == "parent_died")
+    if went_with_it and (lost := _lost_of(rank, evidence)) is not None:
         return _host_lost(lost, when, rank)
     if record is None:
         tail = tuple(evidence.tails.get(rank, ()))
@@ -163,7 +175,7 @@ def _cause_outside_ranks(evidence: Evidence) -> Cause:
     orphans = [record for record in evidence.exits.values() if record.cause == "parent_died"]
     if orphans:
         pid = evidence.node_launcher_pid
-        who = "deepspeed.launcher.launch" + (f" (pid {pid})" if pid is not None else "")
+        who = evidence.node_launcher + (f" (pid {pid})" if pid is not None else "")
         # Its parent, the runner, keeps the status to itself; of the usual signals it handles all others.
         return _launcher_died(who, _SIGKILL, when)
     stopped = [record for record in evidence.exits.values() if record.cause in ("stopped", "lease_lost")]

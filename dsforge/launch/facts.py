@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import os
-import platform
 import subprocess
-from importlib import metadata
 from pathlib import Path
 
-import dsforge
+from dsforge.rank.facts import versions
 from dsforge.records.run_manifest import Revision
 
-_PACKAGES = ("torch", "deepspeed", "megatron-core", "transformers")
+__all__ = ("revision", "versions")
+
 _GIT_SECONDS = 20.0
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of python, dsforge and the installed engines."""
-    found = {"python": platform.python_version(), "dsforge": dsforge.__version__}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def revision(folder: Path) -> Revision | None:

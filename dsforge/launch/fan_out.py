@@ -1,4 +1,4 @@
-"""`python -m dsforge.launch.fan_out`: starts deepspeed's launcher on every host of a hostfile over ssh.
+"""`python -m dsforge.launch.fan_out`: starts a launcher of ranks on every host of a hostfile over ssh.
 
 Each host's output goes on, line by line, behind the host's name. The values of variables go through ssh's
 stdin, which stays open: when this process ends, however it does, so does everything that it started.
@@ -9,15 +9,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import resource
-import shlex
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from dsforge.base import shell
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
+from dsforge.launch.ssh import LOST_CODE, WIDTH, make_room, ssh_command
 from dsforge.rank.agent import READY, Job
 from dsforge.recipe.host_choice import parse_choice
 from dsforge.records import environment
@@ -25,29 +25,50 @@ from dsforge.render.hosts import Gpus, parse_hostfile
 from dsforge.render.hosts.engine import world_info
 from dsforge.render.hosts.world import World
 
-WIDTH = 64
-"""Hosts that are being reached at a time; the others wait until these have started."""
 LOST = "^dsforge: lost the connection to {host}$"
-_SSH_LOST = 255
-_OTHER_FILES = 64
-"""Besides two pipes a host: ssh's own while it starts, ours."""
-_OPTIONS = (
-    "BatchMode=yes",
-    "ConnectTimeout=20",
-    "ServerAliveInterval=5",
-    "ServerAliveCountMax=3",
-)
 _FAILED_SECONDS = 60.0
 """From the first host that fails to ending the others: they find out by themselves and say why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """What starts the ranks of a host.
+
+    `options`: from the hosts, and address and port where ranks meet. `node_option`: for the node it is.
+    """
+
+    module: str
+    options: Callable[[Gpus, str, str], list[str]]
+    node_option: str
+
+
+def _deepspeed(hosts: Gpus, address: str, port: str) -> list[str]:
+    info = world_info(hosts)
+    return [f"--world_info={info}", f"--master_addr={address}", f"--master_port={port}", "--no_local_rank"]
+
+
+def _torchrun(hosts: Gpus, address: str, port: str) -> list[str]:
+    # Its other rendezvous (c10d) numbers the hosts itself; the plan has them in the hostfile's order.
+    counts = [f"--nnodes={len(hosts)}", f"--nproc-per-node={len(hosts[address])}"]
+    return [*counts, f"--master-addr={address}", f"--master-port={port}", "--max-restarts=0"]
+
+
+STARTERS = {
+    "deepspeed": Starter("deepspeed.launcher.launch", _deepspeed, "--node_rank"),
+    "torchrun": Starter("torch.distributed.run", _torchrun, "--node-rank"),
+}
 
 
 class FanOut:
     """One launch over ssh: every host's connection, and the first code that is not 0."""
 
-    def __init__(self, hosts: Gpus, *, master_port: str, trainer: list[str], names: list[str]) -> None:
+    def __init__(
+        self, hosts: Gpus, *, starter: Starter, master_port: str, trainer: list[str], names: list[str]
+    ) -> None:
         self._hosts = hosts
-        self._world_info = world_info(hosts)
-        self._master_port = master_port
+        self._starter = starter
+        # The first host is where ranks meet.
+        self._options = starter.options(hosts, next(iter(hosts)), master_port)
         self._trainer = trainer
         self._environ = {name: os.environ[name] for name in names if name in os.environ}
         self._gate = asyncio.Semaphore(WIDTH)
@@ -64,23 +85,17 @@ class FanOut:
 
     def command(self, host: str) -> list[str]:
         """Return what is run here for one host; nothing of the job stands in it."""
-        python_path = os.environ.get("PYTHONPATH")
-        path = [f"PYTHONPATH={python_path}"] if python_path else []
-        remote = shell.join(["env", *path, sys.executable, "-u", "-m", "dsforge.rank.agent"])
-        options = [word for option in _OPTIONS for word in ("-o", option)]
-        extra = shlex.split(os.environ.get(environment.SSH_ARGUMENTS, ""))
-        return ["ssh", "-T", *extra, *options, "--", host, f"exec {remote}"]
+        arguments = os.environ.get(environment.SSH_ARGUMENTS, "")
+        return ssh_command(host, "dsforge.rank.agent", os.environ, arguments)
 
     def job(self, node: int) -> Job:
-        """Return what one host starts: deepspeed's launcher for its ranks."""
-        first = next(iter(self._hosts))
-        argv = [
-            *(sys.executable, "-u", "-m", "deepspeed.launcher.launch"),
-            *(f"--world_info={self._world_info}", f"--node_rank={node}"),
-            *(f"--master_addr={first}", f"--master_port={self._master_port}"),
-            *("--no_local_rank", "--module", "dsforge.rank.main", *self._trainer),
-        ]
-        return Job(tuple(argv), self._environ, str(Path.cwd()))
+        """Return what one host starts: the launcher of its ranks."""
+        starter = self._starter
+        argv = (
+            *(sys.executable, "-u", "-m", starter.module, f"{starter.node_option}={node}", *self._options),
+            *("--module", "dsforge.rank.main", *self._trainer),
+        )
+        return Job(argv, self._environ, str(Path.cwd()))
 
     async def _host(self, node: int, host: str) -> None:
         async with self._gate:
@@ -110,7 +125,7 @@ class FanOut:
             await process.wait()
             raise
         code = await process.wait()
-        if code == _SSH_LOST:
+        if code == LOST_CODE:
             _say(f"dsforge: lost the connection to {host}")
         if code != 0:
             self.code = self.code or code
@@ -143,15 +158,6 @@ def _hosts(hostfile: Path, include: str | None) -> Gpus:
     return {host: chosen[host] for host in hosts}
 
 
-def _open_files(needed: int) -> None:
-    """Make room for two pipes a host; ValueError where the system's hard limit has none."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
-        raise ValueError(f"{needed} open files are needed, `ulimit -Hn` allows {hard}: raise it")
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -162,13 +168,14 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m dsforge.launch.fan_out", description=__doc__)
     parser.add_argument("--hostfile", type=Path, required=True)
     parser.add_argument("--include", metavar="HOST:GPUS@...", help="the GPUs to use, of every host")
+    parser.add_argument("--starter", choices=STARTERS, default="deepspeed")
     parser.add_argument("--master-port", required=True)
     parser.add_argument("--pass", dest="names", action="append", default=[], metavar="NAME")
     parser.add_argument("trainer", nargs="+")
     given = parser.parse_args(words)
     try:
         hosts = _hosts(given.hostfile, given.include)
-        _open_files(2 * len(hosts) + _OTHER_FILES)
+        make_room(2 * len(hosts))
     except (OSError, ValueError, DsforgeError) as error:
         sys.stderr.write(f"dsforge: {error}\n")
         return int(ExitCode.ENVIRONMENT)
@@ -176,7 +183,13 @@ def main(words: list[str]) -> int:
         # Supervised: whoever signals all processes of a job has told the supervisor too, which does the rest.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-    fan_out = FanOut(hosts, master_port=given.master_port, trainer=given.trainer, names=given.names)
+    fan_out = FanOut(
+        hosts,
+        starter=STARTERS[given.starter],
+        master_port=given.master_port,
+        trainer=given.trainer,
+        names=given.names,
+    )
     return asyncio.run(fan_out.run())
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from dsforge.base.files import write_atomically
@@ -13,6 +13,7 @@ from dsforge.base.processes import machine
 from dsforge.base.text import without_escapes
 from dsforge.launch.cause import LostHost
 from dsforge.launch.follow import Follower
+from dsforge.launch.launchers.base import Launcher
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import WorldReport
 
@@ -27,13 +28,13 @@ class Far:
     """What is known of ranks on other hosts, beyond what they recorded."""
 
     def __init__(
-        self, follower: Follower, attempt: AttemptDir, hosts: tuple[str, ...], lost: re.Pattern[str] | None
+        self, follower: Follower, attempt: AttemptDir, hosts: tuple[str, ...], launcher: Launcher
     ) -> None:
-        """Take the hosts by node, and the launcher's line about a host that it lost, with a group `host`."""
+        """Take the hosts by node, and the launcher, whose log tells of lost hosts and killed ranks."""
         self._follower = follower
         self._attempt = attempt
         self._hosts = hosts
-        self._lost = lost
+        self._launcher = launcher
         self._log_offset = 0
         self._next_look = 0.0
         self._signs: dict[int, tuple[tuple[int, int], float, float]] = {}
@@ -58,7 +59,7 @@ class Far:
             if not self.is_far(report):
                 continue
             if report.node in self.lost_nodes:
-                gone[rank] = self._signs[report.node][2] if report.node in self._signs else report.time
+                gone[rank] = self._last_sign(report)
             elif rank in self._follower.gone:
                 gone[rank] = self._follower.gone[rank]
         return gone
@@ -70,14 +71,17 @@ class Far:
             with contextlib.suppress(OSError):  # their lease ends them then
                 write_atomically(self._attempt.stop_request, str(int(number)))
 
-    def end(self) -> None:
-        """Have everything on the other hosts ended at once, and wait for their guards to say that it is."""
+    def end(self, is_over: Callable[[], bool]) -> None:
+        """Have everything on the other hosts ended at once, and wait for their guards to say that it is.
+
+        `is_over`: tells whether the launcher says so of all of them.
+        """
         if self._is_over:
             return
         self._is_over = True
         self.ask(signal.SIGQUIT)
         deadline = time.monotonic() + CLEAN_SECONDS
-        while self.nodes - self._follower.clean_nodes:
+        while self.nodes - self._follower.clean_nodes and not is_over():
             if time.monotonic() > deadline:
                 return
             time.sleep(0.1)
@@ -112,13 +116,22 @@ class Far:
         return bool(ranks) and all(rank in self._follower.exits for rank in ranks)
 
     def _read_log(self) -> None:
-        if self._lost is None:
-            return
-        for line in self._new_lines(self._attempt.launcher_log):
-            if (match := self._lost.search(line)) and match["host"] in self._hosts:
+        lost, killed = self._launcher.lost, self._launcher.killed
+        for line in self._new_lines(self._attempt.launcher_log) if lost or killed else ():
+            if lost and (match := lost.search(line)) and match["host"] in self._hosts:
                 node = self._hosts.index(match["host"])
                 if not self._has_ended(node):
                     self._lose(node, "lost its connection to the launcher")
+            for rank in killed(line) if killed else ():
+                self._miss(rank)
+
+    def _miss(self, rank: int) -> None:
+        report = self._follower.reports.get(rank)
+        if report is not None and self.is_far(report):
+            self._follower.gone.setdefault(rank, self._last_sign(report))
+
+    def _last_sign(self, report: WorldReport) -> float:
+        return self._signs[report.node][2] if report.node in self._signs else report.time
 
     def _new_lines(self, path: Path) -> list[str]:
         try:

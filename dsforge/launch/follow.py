@@ -30,7 +30,8 @@ Item = WorldReport | ExitRecord | MetricsLine | EvalLine | Event
 class Follower:
     """What is known of an attempt; `poll` reads what is new."""
 
-    def __init__(self, plan: Plan, attempt: AttemptDir) -> None:
+    def __init__(self, plan: Plan, attempt: AttemptDir, *, looks_on: bool = False) -> None:
+        """Take the attempt; `looks_on`: from elsewhere than its supervisor, whose events are news then."""
         self.reports: dict[int, WorldReport] = {}
         self.exits: dict[int, ExitRecord] = {}
         self.losses: dict[int, float] = {}
@@ -44,6 +45,7 @@ class Follower:
         self.mismatch: tuple[WorldReport, str] | None = None
         self.last_progress = time.monotonic()
         self._plan = plan
+        self._looks_on = looks_on
         self._streams = [attempt.rank_stream(node) for node in range(plan.layout.nodes)]
         # Rank streams first: once a rank's exit is known, what it wrote before is read in the same round.
         self._offsets: dict[Path, int] = dict.fromkeys((*self._streams, attempt.metrics, attempt.events), 0)
@@ -105,7 +107,7 @@ class Follower:
                 self.validation_losses[item.step] = item.loss
             case Event(source=source, name=name):
                 if source == SUPERVISOR:
-                    return False
+                    return self._looks_on
                 self.joined = self.joined or name == JOINED
         self.last_progress = time.monotonic()
         return True

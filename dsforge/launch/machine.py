@@ -65,20 +65,31 @@ def check_secrets(names: Sequence[str], environ: Mapping[str, str]) -> None:
         )
 
 
-def rendezvous_port(environ: Mapping[str, str]) -> tuple[int, str | None]:
+def rendezvous_port(environ: Mapping[str, str], *, here: bool = True) -> tuple[int, str | None]:
     """Return the port for the ranks to meet at, and why it is not the caller's MASTER_PORT if that is set.
 
-    DsforgeError when no free port is found.
+    Unless they meet `here` nobody knows whether it is free. DsforgeError when no free port is found.
     """
     wanted = environ.get("MASTER_PORT")
+    chosen = wanted_port(environ)
+    if chosen is not None and (not here or _is_free(chosen)):
+        return chosen, None
+    port = free_port() if here else some_ports(1)[0]
     if not wanted:
-        return free_port(), None
-    is_port = _NUMBER.fullmatch(wanted) is not None and 0 < int(wanted) <= _LAST_PORT
-    if is_port and _is_free(int(wanted)):
-        return int(wanted), None
-    port = free_port()
-    why = "is in use" if is_port else "is not a port"
+        return port, None
+    why = "is in use" if chosen is not None else "is not a port"
     return port, f"MASTER_PORT={wanted} {why}: the ranks meet at port {port} instead"
+
+
+def wanted_port(environ: Mapping[str, str]) -> int | None:
+    """Return the caller's MASTER_PORT; None where it is not set, or is no port."""
+    wanted = environ.get("MASTER_PORT", "")
+    return int(wanted) if _NUMBER.fullmatch(wanted) and 0 < int(wanted) <= _LAST_PORT else None
+
+
+def some_ports(count: int) -> tuple[int, ...]:
+    """Return ports at which ranks may meet, whether or not they are free."""
+    return tuple(random.SystemRandom().sample(range(*_PORT_LIMITS), count))
 
 
 def free_port() -> int:

@@ -19,7 +19,7 @@ from dsforge.base.processes import has_open
 
 _BUILD_SECONDS = 1_800.0
 _BUILDERS = {"FusedAdam": "FusedAdamBuilder"}
-_OP_FOLDERS = ("fused_adam",)
+_FOLDERS = {"FusedAdam": "fused_adam"}
 _BUILD = """
 import signal
 from dsforge.base import prctl
@@ -61,7 +61,12 @@ def _is_build(folder: Path) -> bool:
     if folder.is_symlink():
         return False
     names = {path.name for path in folder.iterdir()}
-    return "build.ninja" in names or (names == {"lock"} and folder.name in _OP_FOLDERS)
+    return "build.ninja" in names or (names == {"lock"} and folder.name in _FOLDERS.values())
+
+
+def folder_of(name: str) -> str:
+    """Return the folder in `ops_dir` that a kernel is built in."""
+    return _FOLDERS[name]
 
 
 def needed_ops(accelerator: str, ds_config: Mapping[str, Any]) -> tuple[str, ...]:

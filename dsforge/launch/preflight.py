@@ -17,7 +17,7 @@ from dsforge.launch.external_resume import check_resume
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.program import check_program
 from dsforge.launch.types import LaunchRequest
-from dsforge.launch.world import check_gpus, check_here, planned_hosts
+from dsforge.launch.world import check_gpus, check_here
 from dsforge.train.sinks.registry import check_sinks
 
 T = TypeVar("T")
@@ -35,10 +35,11 @@ class Preflight:
 
 
 def look(request: LaunchRequest) -> Preflight:
-    """Look at this machine, touching nothing; DsforgeError when bundle and plan name different worlds."""
+    """Look at this machine, touching nothing; DsforgeError when the hosts are not the planned world."""
     plan = request.plan
     environ = {**request.environ, **plan.launch.env}
-    hosts = planned_hosts(plan, request.bundle.files["hostfile"])
+    launcher = launcher_of(plan)
+    hosts = launcher.hosts(request)
     refusals: list[DsforgeError] = []
 
     def tried(check: Callable[[], T]) -> T | None:
@@ -48,7 +49,6 @@ def look(request: LaunchRequest) -> Preflight:
             refusals.append(error)
             return None
 
-    launcher = launcher_of(plan)
     if launcher.here:
         tried(lambda: check_here(hosts))
         tried(lambda: check_gpus(plan, environ))

@@ -17,12 +17,14 @@ from dsforge.launch.attempt import Attempt
 from dsforge.launch.cause import STOPPED, Cause
 from dsforge.launch.command import build_command, describe_launch
 from dsforge.launch.create import create_run, disk_error, vanished
+from dsforge.launch.hosts import check_hosts, refuse
+from dsforge.launch.launchers import launcher_of
 from dsforge.launch.preflight import Preflight, look
 from dsforge.launch.program import missing_tools, unknown_revision
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.types import LaunchDescription, LaunchRequest, OnEvent, ProgressEvent, RunOutcome
 from dsforge.records.run_dir import RunDir
-from dsforge.records.run_state import Restart, RunExit, RunState, write_state
+from dsforge.records.run_state import QUEUED, Restart, RunExit, RunState, read_state, write_state
 from dsforge.records.streams import MetricsLine
 
 _RESTARTABLE = (
@@ -35,40 +37,64 @@ _MOST_FRUITLESS = 3
 """Attempts in a row that end before a step: one may be bad luck, three would be followed by more."""
 
 
-def launch_run(request: LaunchRequest, on_event: OnEvent) -> RunOutcome:
+def launch_run(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = False) -> RunOutcome:
     """Start a run and supervise it to its end; no process of it is left.
+
+    Hosts that are reached over ssh are looked at first, unless they are known to be well.
 
     An OSError or ValueError of `on_event` loses what it would have told, nothing else. DsforgeError when this
     machine cannot run the plan or the run directory cannot be written.
     """
-    request = _with_absolute_paths(request)
-    on_event = _expendable(on_event)
+    request = with_absolute_paths(request)
+    on_event = expendable(on_event)
+    found = _prepare(request, on_event, hosts_known=hosts_known)
+    with StopSignals(launcher_of(request.plan).notice) as signals:
+        return _supervise(_Run(request, create_run(request), found, on_event, signals))
+
+
+def go_on(request: LaunchRequest, run_dir: RunDir, on_event: OnEvent) -> RunOutcome:
+    """As `launch_run`, for a run whose folder is there: in a batch job, which may be started again.
+
+    The run goes on with a new attempt. A job that is out of time leaves it queued where the plan has it queue
+    again.
+    """
+    on_event = expendable(on_event)
+    found = _prepare(request, on_event)
+    with StopSignals(launcher_of(request.plan).notice) as signals:
+        return _supervise(_Run(request, run_dir, found, on_event, signals, read_state(run_dir.state)))
+
+
+def _prepare(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = False) -> Preflight:
     found = look(request)
     if found.refusals:
         raise found.refusals[0]
+    if launcher_of(request.plan).ssh is not None and not hosts_known:
+        _check_hosts(request, found.hosts, on_event)
     _prepare_ops(request, found, on_event)
     if request.plan.external is not None:
         for code, look_at in (("DSF216", unknown_revision), ("DSF217", missing_tools)):
             told = look_at(request.plan.external, request.recipe_root)
             if told is not None:
                 on_event(ProgressEvent(time.time(), "note", f"warning[{code}]: {told}"))
-    with StopSignals() as signals:
-        run_dir = create_run(request)
-        prctl.adopt_orphans()
-        try:
-            with lease.hold(run_dir.lease):
-                return _Run(request, run_dir, found, on_event, signals).run()
-        except OSError as error:
-            if not run_dir.manifest.exists():
-                raise vanished(run_dir) from error
-            raise disk_error(run_dir.path, error) from error
-        finally:
-            prctl.adopt_orphans(adopt=False)
+    return found
+
+
+def _supervise(run: _Run) -> RunOutcome:
+    prctl.adopt_orphans()
+    try:
+        with lease.hold(run.run_dir.lease):
+            return run.run()
+    except OSError as error:
+        if not run.run_dir.manifest.exists():
+            raise vanished(run.run_dir) from error
+        raise disk_error(run.run_dir.path, error) from error
+    finally:
+        prctl.adopt_orphans(adopt=False)
 
 
 def describe_run(request: LaunchRequest) -> LaunchDescription:
     """Return what `launch_run` would start and write, and why it would not start here, touching nothing."""
-    request = _with_absolute_paths(request)
+    request = with_absolute_paths(request)
     found = look(request)
     return describe_launch(
         request,
@@ -79,13 +105,14 @@ def describe_run(request: LaunchRequest) -> LaunchDescription:
     )
 
 
-def _with_absolute_paths(request: LaunchRequest) -> LaunchRequest:
+def with_absolute_paths(request: LaunchRequest) -> LaunchRequest:
+    """Return a request that means the same from any working directory."""
     return replace(
         request, runs_root=request.runs_root.absolute(), recipe_root=request.recipe_root.absolute()
     )
 
 
-def _expendable(on_event: OnEvent) -> OnEvent:
+def expendable(on_event: OnEvent) -> OnEvent:
     """Return a listener whose broken terminal or full disk does not end the run."""
 
     def tell(event: ProgressEvent) -> None:
@@ -93,6 +120,16 @@ def _expendable(on_event: OnEvent) -> OnEvent:
             on_event(event)
 
     return tell
+
+
+def _check_hosts(request: LaunchRequest, hosts: tuple[str, ...], on_event: OnEvent) -> None:
+    begun = time.monotonic()
+    check = check_hosts(request, hosts)
+    refuse(check)
+    for one in check.findings:
+        on_event(ProgressEvent(time.time(), "note", f"warning[{one.code}]: {one.message} ({one.place})"))
+    told = f"{len(hosts)} hosts are ready, asked in {time.monotonic() - begun:.1f} s"
+    on_event(ProgressEvent(time.time(), "note", told))
 
 
 def _prepare_ops(request: LaunchRequest, found: Preflight, on_event: OnEvent) -> None:
@@ -119,6 +156,11 @@ def _prepare_ops(request: LaunchRequest, found: Preflight, on_event: OnEvent) ->
             on_event(ProgressEvent(time.time(), "prebuild", f"the ranks use PyTorch's fused AdamW: {why}"))
 
 
+def _requeues(request: LaunchRequest) -> bool:
+    job = request.plan.launch.slurm
+    return job is not None and job.requeue
+
+
 class _Run:
     """One run with its state file and attempts."""
 
@@ -129,9 +171,11 @@ class _Run:
         found: Preflight,
         on_event: OnEvent,
         signals: StopSignals,
+        before: RunState | None = None,
     ) -> None:
+        """Take what the run is; `before`: its state as an earlier job of it, or who submitted it, left it."""
+        self.run_dir = run_dir
         self._request = request
-        self._run_dir = run_dir
         self._found = found
         self._on_event = on_event
         self._signals = signals
@@ -141,22 +185,26 @@ class _Run:
         self._fruitless = 0
         supervisor = processes.identify(os.getpid())
         assert supervisor is not None, "this process runs"
+        self._queues_again = before is not None and _requeues(request)
         self._state = RunState(
             run_id=run_dir.path.name,
             name=request.plan.name,
             state="starting",
-            attempt=1,
+            attempt=max(run_dir.attempts(), default=0) + 1,
             host=socket.gethostname(),
             boot_id=processes.boot_id(),
             supervisor=supervisor,
-            started_time=time.time(),
+            started_time=before.started_time if before is not None else time.time(),
+            restarts=before.restarts if before is not None else (),
         )
+        if before is not None and self._state.attempt > 1:
+            self._add_requeue(self._state.attempt, before)
 
     def run(self) -> RunOutcome:
         """Run attempts until one succeeds or no restart is left; OSError when the disk refuses."""
         self._save()
         try:
-            self._emit("created", f"run {self._state.run_id} in {self._run_dir.path}")
+            self._emit("created", f"run {self._state.run_id} in {self.run_dir.path}")
             while True:
                 cause = self._attempt()
                 if not self._restarts_after(cause):
@@ -171,12 +219,13 @@ class _Run:
         number = self._state.attempt
         found = self._found
         assert found.bash is not None, "refused before"
-        port, why = machine.rendezvous_port({**self._request.environ, **self._request.extra_environ})
+        environ = {**self._request.environ, **self._request.extra_environ}
+        port, why = machine.rendezvous_port(environ, here=launcher_of(self._request.plan).here)
         if why is not None:
             self._emit("note", why)
         command = build_command(
             self._request,
-            self._run_dir,
+            self.run_dir,
             number,
             bash=found.bash,
             deepspeed=found.deepspeed,
@@ -186,7 +235,7 @@ class _Run:
         )
         attempt = Attempt(
             self._request,
-            self._run_dir,
+            self.run_dir,
             number,
             on_event=self._on_event,
             signals=self._signals,
@@ -209,7 +258,7 @@ class _Run:
             and (cause.signal is not None or self._last_metrics is not None)
             and self._fruitless < _MOST_FRUITLESS
             and self._signals.first is None
-            and len(self._state.restarts) < self._request.plan.launch.restarts
+            and self._restarts_left > 0
         )
 
     def _restart(self, cause: Cause) -> None:
@@ -217,8 +266,20 @@ class _Run:
         why = cause.message.splitlines()[0]
         restart = Restart(number, time.time(), why)
         self._save(state="starting", attempt=number, launcher=None, restarts=(*self._state.restarts, restart))
-        left = self._request.plan.launch.restarts - len(self._state.restarts)
-        self._emit("restart", f"attempt {number} starts, {left} restarts left: {why}")
+        self._emit("restart", f"attempt {number} starts, {self._restarts_left} restarts left: {why}")
+
+    @property
+    def _restarts_left(self) -> int:
+        made = [restart for restart in self._state.restarts if not restart.requeued]
+        return self._request.plan.launch.restarts - len(made)
+
+    def _add_requeue(self, attempt: int, before: RunState) -> None:
+        """Say why a job starts again, unless the one before it has said so."""
+        if any(restart.attempt == attempt for restart in before.restarts):
+            return
+        why = before.exit.message.splitlines()[0] if before.exit else "its supervisor did not live to say why"
+        again = Restart(attempt, time.time(), f"the job was queued again; {why}", requeued=True)
+        self._state = replace(self._state, restarts=(*before.restarts, again))
 
     def _end(self, cause: Cause | None) -> RunOutcome:
         if cause is None:
@@ -226,11 +287,15 @@ class _Run:
         else:
             how = cause.as_exit(stepped=self._last_metrics is not None)
             word = "stopped" if cause.kind in STOPPED else "failed"
-        self._save(state=word, exit=how, ended_time=time.time())
+        if self._is_out_of_time and word == "stopped":
+            again = Restart(self._state.attempt + 1, time.time(), how.message.splitlines()[0], requeued=True)
+            self._save(state=QUEUED, launcher=None, restarts=(*self._state.restarts, again))
+        else:
+            self._save(state=word, exit=how, ended_time=time.time())
         self._emit("ended", how.message)
         return RunOutcome(
             run_id=self._state.run_id,
-            run_dir=self._run_dir.path,
+            run_dir=self.run_dir.path,
             attempts=self._state.attempt,
             exit=how,
             losses=dict(sorted(self._losses.items())),
@@ -238,6 +303,13 @@ class _Run:
             last_metrics=self._last_metrics,
             tail=cause.tail if cause else (),
         )
+
+    @property
+    def _is_out_of_time(self) -> bool:
+        """Tell whether the job's time is up and it is to queue again, and nobody wants the run to end."""
+        notice = launcher_of(self._request.plan).notice
+        is_told = notice is not None and self._signals.first == notice
+        return self._queues_again and is_told and not self._signals.at_once
 
     def _abandon(self, error: BaseException) -> None:
         kind, code = ExitKind.BUG, ExitCode.BUG
@@ -251,10 +323,10 @@ class _Run:
 
     def _save(self, **changes: object) -> None:
         self._state = replace(self._state, **changes)  # type: ignore[arg-type]  # names are RunState's own
-        if not self._run_dir.manifest.exists():
+        if not self.run_dir.manifest.exists():
             # Writing would make the folder anew, with nothing in it but this file.
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._run_dir.path))
-        write_state(self._run_dir.state, self._state)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.run_dir.path))
+        write_state(self.run_dir.state, self._state)
 
     def _emit(self, name: str, message: str) -> None:
         self._on_event(ProgressEvent(time.time(), name, message, self._state.attempt))

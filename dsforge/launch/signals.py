@@ -17,14 +17,16 @@ class StopSignals:
     another signal. Another SIGTERM changes nothing: schedulers repeat it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, notice: int | None = None) -> None:
+        """Collect `notice` too, by which a scheduler announces the end of the job's time."""
+        self._numbers = (*_NUMBERS, *((notice,) if notice is not None else ()))
         self.first: int | None = None
         self.at_once = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in _NUMBERS:
+            for number in self._numbers:
                 if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                     continue  # nohup: the user wants the run to outlive the terminal
                 self._previous[number] = signal.signal(number, self._receive)

@@ -23,13 +23,17 @@ _TICK_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Stopper:
-    """What belongs to one attempt: its runner, its guard, which stays, and the mark of the run."""
+    """What belongs to one attempt: its runner, its guard, which stays, and the mark of the run.
+
+    `kept`: where the runner has ended, a scheduler has left nothing of the ranks.
+    """
 
     run_id: str
     runner: Runner
     guard_pid: int
     far: Far
     hurry: Callable[[], bool]
+    kept: bool = False
 
     def stop(self, wrappers: Iterable[ProcessId]) -> None:
         """Tell the ranks to end, wait for them and for the launchers, then kill what is left."""
@@ -47,7 +51,7 @@ class Stopper:
 
     def kill(self) -> None:
         """SIGKILL every process that carries the run's mark until none is left, here and on other hosts."""
-        self.far.end()
+        self.far.end(lambda: self.kept and self.runner.return_code() is not None)
         deadline = time.monotonic() + _KILL_SECONDS
         while left := self._left():
             for process in left:

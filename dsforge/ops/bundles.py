@@ -27,12 +27,17 @@ def plan_and_bundle(loaded: LoadedRecipe, allow: frozenset[str] = frozenset()) -
     # Where the command was typed, and the folder a repository lies in, are no part of a bundle.
     findings = tuple(_from_root(finding, recipe_root(loaded)) for finding in plan.findings)
     plan = plan.model_copy(update={"findings": findings})
+    return plan, bundle_for(plan, loaded)
+
+
+def bundle_for(plan: Plan, loaded: LoadedRecipe) -> Bundle:
+    """Return the bundle of a plan of a recipe; DsforgeError when its hostfile cannot be used."""
     hostfile = None
     if plan.hostfile is not None:
         path = recipe_root(loaded) / plan.hostfile
         place = loaded.place("cluster.hostfile")
         hostfile = read_hostfile(path, place, "name an existing file, relative to the recipe"), str(path)
-    return plan, render(plan, hostfile, loaded.place)
+    return render(plan, hostfile, loaded.place)
 
 
 def read_hostfile(path: Path, place: Place | None = None, hint: str = "name an existing file") -> str:

@@ -85,8 +85,8 @@ FORMATS: Mapping[Kind, Format] = {
     ),
     Kind.MEGATRON: Format(scripts.check, scripts.carry, scripts.compare),
 }
-_NO_HINDRANCE = frozenset({"DSF608", "DSF610", "DSF622", "DSF695"})
-"""Errors of a file that an import survives: keys and options that nothing reads, a number that only the
+_NO_HINDRANCE = frozenset({"DSF608", "DSF610", "DSF622"})
+"""Errors of a file that an import survives: keys that nothing reads, a number that only the
 program's own reader takes for text, a batch given beside it."""
 _UNREAD = ("DSF610", "DSF695")
 """Keys and options that nothing reads."""

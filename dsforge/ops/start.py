@@ -7,14 +7,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dsforge.base.errors import DsforgeError
+from dsforge.base.exits import ExitCode
 from dsforge.launch.launchers import launcher_of
+from dsforge.launch.onlooker import follow_run
 from dsforge.launch.run import describe_run, launch_run
+from dsforge.launch.submit import describe_submission, is_to_submit, submit_run
 from dsforge.launch.types import LaunchDescription, LaunchRequest, OnEvent, RunOutcome
 from dsforge.ops.bundles import plan_and_bundle, recipe_root
 from dsforge.ops.data_check import check_data
 from dsforge.ops.weights_check import check_weights
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
+from dsforge.records.run_dir import RunDir
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +33,44 @@ class StartOptions:
 
 
 def start(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> tuple[Plan, RunOutcome]:
-    """Launch a recipe and supervise it to its end; DsforgeError before anything starts."""
+    """Launch a recipe and supervise it to its end, or have Slurm start it and follow it.
+
+    DsforgeError before anything starts.
+    """
+    request = prepare(loaded, options)
+    if is_to_submit(request):
+        return request.plan, follow_run(submit_run(request, on_event), request.plan, on_event)
+    return request.plan, launch_run(request, on_event)
+
+
+def prepare(loaded: LoadedRecipe, options: StartOptions) -> LaunchRequest:
+    """Return what `start` launches, its data looked at, the built-in corpus made; DsforgeError."""
+    return _ready(loaded, _request(loaded, options))
+
+
+def submit(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> RunDir:
+    """Have Slurm start a recipe and return the run's folder; DsforgeError DSF242 where it starts here."""
     request = _request(loaded, options)
+    if not is_to_submit(request):
+        raise DsforgeError(
+            "DSF242",
+            "there is no job to leave to itself: this run is supervised from here",
+            hint="leave out --detach, or set launch.launcher=slurm, outside of a Slurm allocation",
+            exit_code=ExitCode.USAGE,
+        )
+    return submit_run(_ready(loaded, request), on_event)
+
+
+def _ready(loaded: LoadedRecipe, request: LaunchRequest) -> LaunchRequest:
+    """Return what to launch, once its data and weights are seen to be there."""
     plan = request.plan
     check_data(plan, loaded, recipe_root(loaded))
     check_weights(plan, loaded, recipe_root(loaded))
-    if plan.data.builtin_vocab is not None:
-        from dsforge.data.prepare import builtin_corpus
+    if plan.data.builtin_vocab is None:
+        return request
+    from dsforge.data.prepare import builtin_corpus
 
-        request = replace(request, corpus=str(builtin_corpus(plan.data.builtin_vocab)))
-    return plan, launch_run(request, on_event)
+    return replace(request, corpus=str(builtin_corpus(plan.data.builtin_vocab)))
 
 
 def describe(loaded: LoadedRecipe, options: StartOptions) -> LaunchDescription:
@@ -47,7 +79,7 @@ def describe(loaded: LoadedRecipe, options: StartOptions) -> LaunchDescription:
     What would keep it from starting here is in `refusals`; DsforgeError when a rule refuses the recipe.
     """
     request = _request(loaded, options)
-    described = describe_run(request)
+    described = (describe_submission if is_to_submit(request) else describe_run)(request)
     try:
         check_data(request.plan, loaded, recipe_root(loaded))
         check_weights(request.plan, loaded, recipe_root(loaded))

@@ -6,7 +6,7 @@ from typing import Literal, cast
 
 from dsforge.recipe.model import Recipe
 
-Launcher = Literal["local", "ssh", "pdsh", "slurm"]
+Launcher = Literal["local", "ssh", "pdsh", "openmpi", "mpich", "torchrun", "slurm"]
 
 
 def choose_launcher(recipe: Recipe) -> tuple[Launcher | None, str | None]:

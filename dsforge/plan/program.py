@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.catalog.tables import Hardware
+from dsforge.external.attention import attention_values
 from dsforge.external.mapping import Word as Argument
 from dsforge.external.mapping import arguments, passed_values, tree
 from dsforge.external.options import option_table
@@ -75,6 +76,7 @@ def values_of(recipe: Recipe, shape: Shape, hardware: Hardware, resolved: Resolv
     section = program_of(recipe)
     if section is not None and flavour_of(section.flavour).takes != "anything":
         values |= passed_values(section.arguments, option_table(section.flavour))
+        values |= attention_values(values)
     return values
 
 

@@ -179,7 +179,7 @@ class Launch(Frozen):
     `launcher` is None where there are several nodes and nothing says how ranks are started on them.
     """
 
-    launcher: Literal["local", "ssh", "pdsh", "slurm"] | None
+    launcher: Literal["local", "ssh", "pdsh", "openmpi", "mpich", "torchrun", "slurm"] | None
     slurm: Slurm | None = None
     env: dict[str, str]
     env_from: tuple[str, ...]

@@ -21,7 +21,7 @@ _REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Stop:
     """A reason to end: `cause` is one of ExitRecord's, `signal` what was received if it was one.
 
-    `asked_at`: when a request came, in seconds since the epoch; None where nobody asked.
+    `asked_at`: when a request came or a parent died, in seconds since the epoch; None where nobody asked.
     """
 
     cause: str
@@ -56,7 +56,8 @@ class StopWatch:
     def at_once(self, patience_seconds: float) -> Stop | None:
         """Return why the trainer must end now, or None; a request has `patience_seconds`, 0 for no limit."""
         if os.getppid() != self._parent:
-            return Stop("parent_died", None, f"the process that started this rank (pid {self._parent}) died")
+            message = f"the process that started this rank (pid {self._parent}) died"
+            return Stop("parent_died", None, message, time.time())
         looks = time.monotonic() >= self._next_look
         if looks:
             self._next_look = time.monotonic() + LEASE_CHECK_SECONDS

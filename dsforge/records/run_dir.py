@@ -81,6 +81,16 @@ class RunDir:
         return self.path / "bundle"
 
     @property
+    def slurm_job(self) -> Path:
+        """Id of the Slurm job whose batch step supervises the run, when `dsforge launch` submitted one."""
+        return self.path / "slurm-job"
+
+    @property
+    def job_log(self) -> Path:
+        """What the batch script of that job printed, the supervisor included."""
+        return self.path / "job.log"
+
+    @property
     def checkpoints(self) -> Path:
         """Checkpoints, when the recipe names no folder."""
         return self.path / "checkpoints"

@@ -13,6 +13,8 @@ from dsforge.records.typed import build
 SCHEMA_VERSION = 1
 ACTIVE_STATES = ("starting", "running", "stopping")
 """States that need a live supervisor; without one the run is lost."""
+QUEUED = "queued"
+"""The run waits for a scheduler, before its first attempt or between two."""
 ENDED_STATES = ("succeeded", "failed", "stopped")
 MOST_ATTEMPTS = 1_001
 """A recipe's launch.restarts is at most 1000."""
@@ -37,16 +39,23 @@ class RunExit:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A new attempt and why the one before it ended. Time in seconds since the epoch."""
+    """A new attempt and why the one before it ended. Time in seconds since the epoch.
+
+    `requeued`: a scheduler queued the job again, which `launch.restarts` does not count.
+    """
 
     attempt: int
     time: float
     why: str
+    requeued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """One run at one moment. Process identities hold on `host` during boot `boot_id` only."""
+    """One run at one moment. Process identities hold on `host` during boot `boot_id` only.
+
+    `supervisor` of a run that is queued for the first time: who submitted it.
+    """
 
     run_id: str
     name: str
@@ -83,7 +92,7 @@ def _possible(state: RunState) -> bool:
     times += [state.ended_time] if state.ended_time is not None else []
     return (
         state.schema_version == SCHEMA_VERSION
-        and state.state in (*ACTIVE_STATES, *ENDED_STATES)
+        and state.state in (*ACTIVE_STATES, QUEUED, *ENDED_STATES)
         and 1 <= state.attempt <= MOST_ATTEMPTS
         and all(0 < process.pid < _PID_END and process.start >= 0 for process in processes)
         and all(0 <= time < _TIME_END for time in times)

@@ -12,12 +12,15 @@ from dsforge.plan.types import Plan
 from dsforge.records import environment
 from dsforge.render.program import uses_deepspeed
 
-_HERE_ALONE = (environment.VISIBLE_DEVICES, environment.SSH_ARGUMENTS)
+_HERE_ALONE = (environment.VISIBLE_DEVICES, environment.SSH_ARGUMENTS, environment.RUN)
 PASSED_ON = (
     *("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR"),
     *(value for name, value in vars(environment).items() if name.isupper() and value not in _HERE_ALONE),
 )
 """Variables that ranks on other hosts need besides the recipe's: how programs are found, and this run's."""
+
+_MODULES = {"all_reduce": "dsforge.train.all_reduce"}
+"""What a rank runs that trains nothing, by the plan's trainer."""
 
 
 def script(launcher: str, plan: Plan, **facts: object) -> str:
@@ -45,7 +48,7 @@ def script(launcher: str, plan: Plan, **facts: object) -> str:
         "checkpoint_dir": shell.quote(directory) if directory else None,
         "builtin_vocab": plan.data.builtin_vocab,
         "dsforge": "dsforge",
-        "trainer": "--program" if plan.external else "dsforge.train.main",
+        "trainer": "--program" if plan.external else _MODULES.get(plan.trainer, "dsforge.train.main"),
         "has_ds_config": uses_deepspeed(plan),
         "passed_on": sorted({*PASSED_ON, *plan.launch.env}),
     }

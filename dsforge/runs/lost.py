@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from dsforge.base import processes
+from dsforge.base.slurm import Job
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import RunState
 from dsforge.runs.reading import read_exits, read_metrics, read_reports
@@ -19,13 +20,18 @@ class Loss:
     time: float | None
 
 
-def find_loss(run_dir: RunDir, state: RunState) -> Loss:
-    """Return how a run was lost whose supervisor is dead; its streams are those of its last attempt."""
+def find_loss(run_dir: RunDir, state: RunState, job: Job | None = None) -> Loss:
+    """Return how a run was lost whose supervisor is dead, and its job over if it had one.
+
+    Its streams are those of its last attempt.
+    """
     attempt = run_dir.attempt(state.attempt)
     exits, reports = read_exits(attempt), read_reports(attempt)
     who = f"the supervisor (dsforge launch, pid {state.supervisor.pid})"
     same_boot = state.boot_id == processes.boot_id()
     why = "died" if same_boot else "died with the machine, which has restarted since"
+    if job is not None:
+        who, why = "the Slurm job in which its supervisor was to live", f"is over ({job.state})"
     ended = Counter((record.code, record.cause) for record in exits)
     told = [f"{count} with code {code} ({cause})" for (code, cause), count in sorted(ended.items())]
     told += [f"{missing} without an exit record"] if (missing := len(reports) - len(exits)) > 0 else []

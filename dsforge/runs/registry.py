@@ -12,8 +12,10 @@ from pathlib import Path
 from dsforge.base import lease, processes
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
+from dsforge.base.slurm import Job
 from dsforge.records.run_dir import RunDir
-from dsforge.records.run_state import ACTIVE_STATES, RunExit, RunState, read_state
+from dsforge.records.run_state import ACTIVE_STATES, ENDED_STATES, QUEUED, RunExit, RunState, read_state
+from dsforge.runs.jobs import job_of, jobs_of
 from dsforge.runs.lost import Loss, find_loss
 
 ROOT_VARIABLE = "DSFORGE_RUNS"
@@ -30,7 +32,8 @@ _ID = re.compile("[A-Za-z0-9._-]+")
 class RunSummary:
     """One run in a list. Times in seconds since the epoch; `state` includes `lost` and `unknown`.
 
-    `loss`: of a lost run, which has no `exit`; its `ended_time` is then the loss's.
+    `loss`: of a lost run, which has no `exit`; its `ended_time` is then the loss's. `job`: of Slurm, where a
+    batch job supervises the run.
     """
 
     run_id: str
@@ -43,6 +46,7 @@ class RunSummary:
     ended_time: float | None
     exit: RunExit | None
     loss: Loss | None = None
+    job: str | None = None
 
 
 def runs_root(environ: Mapping[str, str]) -> Path:
@@ -54,7 +58,10 @@ def list_runs(root: Path) -> tuple[RunSummary, ...]:
     """Return every run under a root, newest first; none without a root. OSError when it is unreadable."""
     if not root.is_dir():
         return ()
-    found = [summarise(RunDir(path)) for path in root.iterdir() if _is_run(path)]
+    run_dirs = [RunDir(path) for path in root.iterdir() if _is_run(path)]
+    states = [(run_dir, read_state(run_dir.state)) for run_dir in run_dirs]
+    jobs = jobs_of(states)
+    found = [_summary(run_dir, state, jobs.get(run_dir.path)) for run_dir, state in states]
     return tuple(sorted(found, key=lambda run: (run.started_time, run.run_id), reverse=True))
 
 
@@ -88,11 +95,15 @@ def find_run(root: Path, run_id: str = LATEST) -> RunDir:
 def summarise(run_dir: RunDir) -> RunSummary:
     """Return a run as it stands now. Its id is its folder's name, whatever its files say."""
     state = read_state(run_dir.state)
+    return _summary(run_dir, state, jobs_of([(run_dir, state)]).get(run_dir.path))
+
+
+def _summary(run_dir: RunDir, state: RunState | None, job: Job | None) -> RunSummary:
     if state is None:
         made = run_dir.path.stat().st_mtime
         return RunSummary(run_dir.path.name, run_dir.path, "", UNKNOWN, 0, "", made, None, None)
-    word = current_state(run_dir, state)
-    loss = find_loss(run_dir, state) if word == LOST else None
+    word = _job_state(state, job) if job is not None else current_state(run_dir, state)
+    loss = find_loss(run_dir, state, job) if word == LOST else None
     return RunSummary(
         run_id=run_dir.path.name,
         path=run_dir.path,
@@ -104,7 +115,15 @@ def summarise(run_dir: RunDir) -> RunSummary:
         ended_time=loss.time if loss else state.ended_time,
         exit=state.exit,
         loss=loss,
+        job=job_of(run_dir),
     )
+
+
+def _job_state(state: RunState, job: Job) -> str:
+    """Return what a run is at whose supervisor lives in a job; one that is over says nothing more."""
+    if job.waits:
+        return QUEUED
+    return LOST if job.is_over and state.state not in ENDED_STATES else state.state
 
 
 def current_state(run_dir: RunDir, state: RunState) -> str:

@@ -10,14 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dsforge.base import lease, processes
+from dsforge.base import lease, processes, slurm
 from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.processes import ProcessId
+from dsforge.base.slurm import Job
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import ENDED_STATES, RunExit, RunState, read_state, write_state
+from dsforge.runs.jobs import ask, close, job_of
 from dsforge.runs.reading import read_reports
 from dsforge.runs.registry import state_or_fail, supervisor_alive
 
@@ -26,6 +28,8 @@ SUPERVISOR_SECONDS = 30.0
 _RANK_SECONDS = 6.0
 _KILL_SECONDS = 10.0
 _TICK_SECONDS = 0.1
+_LOOK_SECONDS = 1.0
+_ASK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ def stop_run(run_dir: RunDir, *, at_once: bool = False) -> StopResult:
     are ended here.
     """
     state, run_id = state_or_fail(run_dir), run_dir.path.name
+    if (job := job_of(run_dir)) is not None and state.state != "succeeded":
+        return _stop_job(run_dir, state, job, at_once=at_once)
     if state.state in ENDED_STATES:
         return StopResult(run_id, "already_ended", f"the run had ended: {state.state}")
     if state.host != socket.gethostname():
@@ -77,6 +83,40 @@ def stop_run(run_dir: RunDir, *, at_once: bool = False) -> StopResult:
     how = RunExit(int(ExitCode.TERMINATED), ExitKind.TERMINATED.value, message)
     write_state(run_dir.state, replace(state, state="stopped", ended_time=time.time(), exit=how))
     return StopResult(run_id, "ranks", message)
+
+
+def _stop_job(run_dir: RunDir, state: RunState, job: str, *, at_once: bool) -> StopResult:
+    """Stop a run that a Slurm job supervises, from any host that reaches Slurm."""
+    run_id, word = run_dir.path.name, "QUIT" if at_once else "TERM"
+    deadline = time.monotonic() + SUPERVISOR_SECONDS + (0.0 if at_once else _stop_timeout_seconds(run_dir))
+    asked = False
+    next_ask = 0.0
+    while not (found := _look_up(run_dir, job)).is_over:
+        now = time.monotonic()
+        if now > deadline:
+            message = f"Slurm job {job} was told to stop and is still {found.state}; `scancel {job}` kills it"
+            return StopResult(run_id, "late", message)
+        if now > next_ask:
+            # Again and again: it may be queued, or started, between the look and the word.
+            next_ask = now + _ASK_SECONDS
+            asked = ask(run_dir, job, found, word) or asked
+        time.sleep(_LOOK_SECONDS)
+    if not asked and state.state in ENDED_STATES:
+        return StopResult(run_id, "already_ended", f"the run had ended: {state.state}")
+    ended = close(run_dir, state_or_fail(run_dir), job, found)
+    return StopResult(run_id, "supervisor", ended.exit.message if ended.exit else "the run was stopped")
+
+
+def _look_up(run_dir: RunDir, job: str) -> Job:
+    try:
+        return slurm.look_up(job)[job]
+    except slurm.SlurmError as error:
+        raise DsforgeError(
+            "DSF224",
+            f"run {run_dir.path.name} is supervised in Slurm job {job}, and Slurm cannot be asked: {error}",
+            hint=f"run `dsforge runs stop {run_dir.path.name}` on a host of the cluster",
+            exit_code=ExitCode.ENVIRONMENT,
+        ) from error
 
 
 def _stop_timeout_seconds(run_dir: RunDir) -> float:

@@ -16,7 +16,10 @@ import pytest
 from tests.cluster.hosts import Cluster
 from tests.support.recipes import ROOT
 
-_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue", "sinfo")
+_PROGRAMS = (
+    *("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue", "sinfo"),
+    "unshare",
+)
 _PATIENCE_SECONDS = 60.0
 _SBIN = "/usr/sbin:/usr/local/sbin"
 
@@ -64,10 +67,13 @@ Host *
   UserKnownHostsFile /dev/null
   LogLevel ERROR
 """
+_ANOTHER_HOST = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""What a process id means elsewhere it does not mean here: by this alone ranks are on another host."""
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
 
 
-def _need(*programs: str) -> None:
+def need(*programs: str) -> None:
+    """Skip a test, or fail it where that is asked for, without these programs and root."""
     missing = [name for name in programs if shutil.which(name, path=f"{os.environ['PATH']}:{_SBIN}") is None]
     if missing:
         absent = pytest.fail if os.environ.get("DSFORGE_CLUSTER_TESTS") == "mandatory" else pytest.skip
@@ -89,7 +95,7 @@ def _end(started: list[subprocess.Popen[bytes]]) -> None:
 @pytest.fixture(scope="session")
 def ssh_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start an sshd on each of ADDRESSES and return the options of ssh that reach them."""
-    _need("sshd", "ssh", "ssh-keygen", "pdsh")
+    need("sshd", "ssh", "ssh-keygen", "pdsh")
     folder = tmp_path_factory.mktemp("ssh")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True)
     (port,) = _free_ports(1)
@@ -120,7 +126,7 @@ def ssh_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two hosts to run on and one to start from."""
-    _need("sshd", "ssh", "ssh-keygen", "pdsh", "ip", "unshare")
+    need("sshd", "ssh", "ssh-keygen", "pdsh", "ip", "unshare")
     made = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         made.up(workers=2)
@@ -166,7 +172,7 @@ def _free_ports(count: int) -> list[int]:
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    _need(*_PROGRAMS)
+    need(*_PROGRAMS)
     path = f"{os.environ['PATH']}:{_SBIN}"
     folder = tmp_path_factory.mktemp("slurm")
     for name in ("state", "spool-node1", "spool-node2"):
@@ -187,7 +193,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     daemons = (
         ("munged", "--foreground", "--force", f"--key-file={key}", *munge),
         ("slurmctld", "-D", "-f", str(configuration)),
-        *(("slurmd", "-D", "-N", name, "-f", str(configuration)) for name in ("node1", "node2")),
+        ("slurmd", "-D", "-N", "node1", "-f", str(configuration)),
+        (*_ANOTHER_HOST, "slurmd", "-D", "-N", "node2", "-f", str(configuration)),
     )
     started: list[subprocess.Popen[bytes]] = []
     made = Slurm(environ)
@@ -205,6 +212,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         for number in made.run("squeue", "-h", "-o", "%A", check=False).split():
             made.run("scancel", number, check=False)
         _until(lambda: not made.run("squeue", "-h", check=False).strip(), required=False)
+        for process in started[len(daemons) - 1 :]:
+            process.kill()  # unshare hears no other signal, and takes along what it started
         _end(started)
 
 

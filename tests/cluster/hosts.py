@@ -45,6 +45,13 @@ class Host:
         script = 'hostname "$0"; exec "$@"'
         return ["ip", "netns", "exec", self.name, *apart, "sh", "-c", script, self.name, *words]
 
+    def in_its_files(self, *words: str) -> None:
+        """Run a command that sees and changes what this host alone has mounted."""
+        assert self.daemon is not None
+        started = self.daemon.pid
+        (daemon,) = Path("/proc", str(started), "task", str(started), "children").read_text().split()
+        subprocess.run(["nsenter", f"--target={daemon}", "--mount", "--pid", *words], check=True)
+
 
 @dataclass
 class Cluster:

@@ -20,3 +20,24 @@ def records_of(folder: Path) -> list[Line | None]:
     attempt = AttemptDir(folder / "dsforge-run" / "attempt-1")
     streams = [attempt.rank_stream(node) for node in (0, 1)]
     return [parse_line(line) for stream in streams if stream.exists() for _, line in read_lines(stream)]
+
+
+def trainer_of(attempt: str, rank: int) -> Path:
+    """Return the /proc folder of a rank's trainer in an attempt, on whatever host."""
+    marks = {f"DSFORGE_ATTEMPT_DIR={attempt}".encode(), f"RANK={rank}".encode()}
+    marked = [path for path in Path("/proc").glob("[0-9]*") if marks <= _variables(path)]
+    # A host's guard carries what the rank has that started it.
+    (found,) = [path for path in marked if b"dsforge.rank.guard" not in (path / "cmdline").read_bytes()]
+    return found
+
+
+def parent_of(process: Path) -> Path:
+    """Return the /proc folder of a process's parent."""
+    return process.with_name((process / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _variables(process: Path) -> set[bytes]:
+    try:
+        return set((process / "environ").read_bytes().split(b"\0"))
+    except OSError:
+        return set()

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from dsforge.launch import launchers
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import RunState, read_state
 from dsforge.records.streams import MetricsLine, WorldReport, parse_line, read_lines
+from tests.cluster.conftest import need
 from tests.cluster.hosts import Cluster
 from tests.cluster.runs import TWO_NODES
 from tests.support.recipes import ROOT, write
@@ -27,14 +29,18 @@ pytestmark = pytest.mark.cluster
 PATIENCE_SECONDS = 300.0
 EVERYTHING_DOWN_SECONDS = 30.0
 LAUNCHERS = ("ssh", "pdsh")
+OTHERS = ("openmpi", "mpich", "torchrun")
+"""Supervised as the others are: their own is how ranks start, and what follows when one is killed."""
 ODD = "a 'b' \"c\", $(touch PWNED) `id` \\ %n%h%% ;"
 SECRET = "s3cret 'x' $y"
 ENDLESS = ("train.steps=100000", "optimizer.lr_schedule=constant")
 
 
-def recipe_for(cluster: Cluster, folder: Path, **launch: Any) -> Path:
+def recipe_for(cluster: Cluster, folder: Path, *, launcher: str, **launch: Any) -> Path:
+    need(*(program for program, _ in launchers.LAUNCHERS[launcher].programs))
     (folder / "hosts").write_text("".join(f"{host.address} slots=1\n" for host in cluster.workers))
     text = TWO_NODES.replace("gpu: cpu", "gpu: cpu, hostfile: hosts")
+    launch["launcher"] = launcher
     launch["env"] = {"GLOO_SOCKET_IFNAME": "eth0", **launch.get("env", {})}
     return write(folder, f"{text}launch: {json.dumps(launch)}\n")
 
@@ -179,7 +185,7 @@ def alone(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[fl
     return json.loads(done.stdout)["losses"]
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", LAUNCHERS + OTHERS)
 def test_two_hosts_train_as_one(cluster: Cluster, tmp_path: Path, launcher: str, alone: list[float]):
     recipe = recipe_for(cluster, tmp_path, launcher=launcher, env={"ODD": ODD}, env_from=["HF_TOKEN"])
     with launched(cluster, recipe) as one:
@@ -220,7 +226,7 @@ def test_a_killed_rank_brings_the_run_down_and_back(cluster: Cluster, tmp_path: 
     assert told["losses"] == pytest.approx(alone, abs=1e-5)
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", LAUNCHERS + OTHERS)
 def test_a_killed_wrapper_is_seen_and_named(cluster: Cluster, tmp_path: Path, launcher: str):
     with launched(cluster, recipe_for(cluster, tmp_path, launcher=launcher), *ENDLESS) as one:
         one.wait_for_a_step()
@@ -236,7 +242,7 @@ def _parent(pid: int) -> str:
     return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[1]
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", [*LAUNCHERS, "openmpi", "mpich"])
 def test_a_host_without_its_network_is_named(cluster: Cluster, tmp_path: Path, launcher: str):
     cut = cluster.workers[1]
     with launched(cluster, recipe_for(cluster, tmp_path, launcher=launcher), *ENDLESS) as one:

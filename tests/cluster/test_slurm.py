@@ -1,4 +1,4 @@
-"""The rendered batch script under a real Slurm of two nodes."""
+"""The rendered batch script under a real Slurm of two nodes, one of them with process ids of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dsforge.recipe.load import load_recipe
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import ExitRecord, WorldReport
 from tests.cluster.conftest import Slurm
-from tests.cluster.runs import TWO_NODES, records_of
+from tests.cluster.runs import TWO_NODES, records_of, trainer_of
 from tests.launch_support.bundles import TRAINER
 from tests.support.recipes import write
 
@@ -79,13 +79,14 @@ def test_out_of_time_means_told_to_end_and_queued_again(slurm: Slurm, tmp_path: 
         return AttemptDir(tmp_path / "dsforge-run" / "attempt-1").metrics.exists()
 
     _wait(slurm, job, tmp_path, trains)
-    for report in (line for line in records_of(tmp_path) if isinstance(line, WorldReport)):
-        environ = Path("/proc", str(report.trainer_pid), "environ").read_bytes().split(b"\0")
+    for rank in (0, 1):
+        trainer = trainer_of(f"{tmp_path}/dsforge-run/attempt-1", rank)
+        environ = (trainer / "environ").read_bytes().split(b"\0")
         assert f"HF_TOKEN={SECRET}".encode() in environ
         assert b"ODD=a 'b', $HOME;" in environ
         assert b"MASTER_ADDR=127.0.0.1" in environ  # Slurm's address of node1, a name that does not resolve
         assert f"MASTER_PORT={15_000 + int(job)}".encode() in environ
-        assert {b"WORLD_SIZE=2", f"RANK={report.rank}".encode(), b"LOCAL_RANK=0"} <= set(environ)
+        assert {b"WORLD_SIZE=2", f"RANK={rank}".encode(), b"LOCAL_RANK=0"} <= set(environ)
     slurm.run("scancel", "--batch", "--signal=USR1", job)  # what Slurm does a minute before the limit
     _wait(slurm, job, tmp_path, lambda seen: seen["Restarts"] == "1")
     slurm.run("scancel", job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,8 +24,10 @@ from tests.support.recipes import ROOT, loaded
 NODES = {"cluster": {"nodes": 2, "gpus_per_node": 4}}
 SLURM = {**NODES, "launch": {"launcher": "slurm"}}
 PDSH = {"cluster": {**NODES["cluster"], "hostfile": "hosts"}}
-SSH = {**PDSH, "launch": {"launcher": "ssh"}}
 HOSTS = "h1 slots=4\nh2 slots=4\n"
+RANKS = 8
+MPI = {"openmpi": "mpirun", "mpich": "mpiexec.hydra"}
+PATIENCE_SECONDS = 60
 SECRET = "s3cret $(touch PWNED) 'x' \\ %n"
 
 
@@ -100,24 +103,29 @@ def _through_pdsh(folder: Path, *changes: dict[str, Any], **environ: str) -> dic
     return json.loads((folder / "rank.json").read_text())[1]
 
 
-def _through_ssh(folder: Path, *changes: dict[str, Any], **environ: str) -> dict[str, str]:
-    """Return what the launcher of a host is given, by ssh's command line, a remote shell and stdin."""
-    plan = make_plan(loaded(SSH, *changes))
+# As sshd does: what follows the host is one command of the user's shell, in an environment of its own.
+SSHD = """\
+#!/bin/bash
+while case $1 in -[oF]) shift 2 ;; -*) shift ;; *) false ;; esac; do :; done
+shift
+exec env -i PATH=/usr/bin:/bin HOME=/ sh -c "$*"
+"""
+
+
+def _over_ssh(folder: Path, launcher: str, *changes: dict[str, Any], **environ: str) -> None:
+    """Render into a folder of a hostile name and run launch.sh, with hosts that are this machine."""
+    plan = make_plan(loaded(PDSH, {"launch": {"launcher": launcher}}, *changes))
     bundle = folder / "bundle $(touch PWNED) 'q' -x"
     render(plan, (HOSTS, "hosts")).write(bundle)
     programs = folder / "bin"
     programs.mkdir()
-    # As sshd does: what follows the host is one command of the user's shell, in an environment of its own.
-    ssh = '#!/bin/sh\nfor command; do :; done\nexec env -i PATH=/usr/bin:/bin sh -c "$command"\n'
-    (programs / "ssh").write_text(ssh)
+    (programs / "ssh").write_text(SSHD)
     (programs / "ssh").chmod(0o755)
     done = subprocess.run(
         ["bash", str(bundle / "launch.sh")],
         cwd=folder,
         env={
             "PATH": f"{programs}:/usr/bin:/bin",
-            "PYTHONPATH": f"{Path(__file__).parent}/../launch_support/recording:{ROOT}",
-            "DSFORGE_PYTHON": sys.executable,
             "DSFORGE_CORPUS": "corpus",
             "NCCL_AMBIENT": "$(touch PWNED)",
             **environ,
@@ -125,10 +133,36 @@ def _through_ssh(folder: Path, *changes: dict[str, Any], **environ: str) -> dict
         capture_output=True,
         text=True,
         check=False,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(folder.rglob("PWNED"))
+
+
+def _through_fan_out(launcher: str, folder: Path, *changes: dict[str, Any], **environ: str) -> dict[str, str]:
+    """Return what the launcher of a host is given, by ssh's command line, a remote shell and stdin."""
+    _over_ssh(
+        folder,
+        launcher,
+        *changes,
+        PYTHONPATH=f"{Path(__file__).parent}/../launch_support/recording:{ROOT}",
+        DSFORGE_PYTHON=sys.executable,
+        **environ,
+    )
     return json.loads((folder / "recorded-1").read_text())
+
+
+def _through_mpi(launcher: str, folder: Path, *changes: dict[str, Any], **environ: str) -> dict[str, str]:
+    """Return what the last rank is given by the real mpirun or mpiexec."""
+    if shutil.which(MPI[launcher]) is None:
+        pytest.skip(f"not installed: {MPI[launcher]}")
+    recorder(folder / "rank", folder / "rank.json")
+    python = folder / "python"
+    is_last = f'[ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = {RANKS - 1} ]'
+    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] || ! {is_last} || exec {folder}/rank\n')
+    python.chmod(0o755)
+    _over_ssh(folder, launcher, *changes, DSFORGE_PYTHON=str(python), **environ)
+    return json.loads((folder / "rank.json").read_text())[1]
 
 
 ROUTES = {"slurm": _through_slurm, "pdsh": _through_pdsh}
@@ -205,18 +239,40 @@ def test_secrets_go_by_private_files_under_pdsh(tmp_path: Path):
     assert "DSFORGE_SECRETS" in seen
 
 
-def test_everything_goes_through_stdin_under_ssh(tmp_path: Path):
-    """One start with all hostile texts at once: it takes three Pythons."""
-    variables = {f"VALUE_{number}": text for number, text in enumerate([*HOSTILE, "é ä\t"])}
-    launch = {"launcher": "ssh", "env": variables, "env_from": ["HF_TOKEN"]}
+@pytest.mark.parametrize("launcher", ["ssh", "torchrun", *MPI])
+def test_everything_arrives_over_ssh(launcher: str, tmp_path: Path):
+    """One start with all hostile texts at once: it takes several programs."""
+    through = _through_mpi if launcher in MPI else _through_fan_out
+    variables = {f"VALUE_{number}": text for number, text in enumerate([*HOSTILE, "é ä\t", "a=b,c;d", " "])}
+    launch = {"env": variables, "env_from": ["HF_TOKEN"]}
     changes = {"name": "$(touch PWNED)", "checkpoint": {"dir": "-rf $HOME"}, "launch": launch}
-    seen = _through_ssh(tmp_path, changes, HF_TOKEN=SECRET)
+    seen = through(launcher, tmp_path, changes, HF_TOKEN=f"{SECRET}\nx")
     assert {key: seen[key] for key in variables} == variables
-    assert seen["HF_TOKEN"] == SECRET
+    assert seen["HF_TOKEN"] == f"{SECRET}\nx"
     assert seen["DSFORGE_CHECKPOINT_DIR"] == f"{tmp_path}/-rf $HOME"
     assert "NCCL_AMBIENT" not in seen
     written = [path.read_text() for path in (tmp_path / "dsforge-run").rglob("*") if path.is_file()]
     assert not [text for text in written if "s3cret" in text]
+
+
+def test_torchrun_is_told_the_planned_world(tmp_path: Path):
+    words = _through_fan_out("torchrun", tmp_path, MASTER_PORT="4000")["argv"]
+    assert words == (
+        "--node-rank=1 --nnodes=2 --nproc-per-node=4 --master-addr=h1 --master-port=4000 --max-restarts=0 "
+        "--module dsforge.rank.main dsforge.train.main"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("OMPI_MCA_x", "$(touch PWNED)", "mpirun cannot hand on OMPI_MCA_x"),
+        ("DSFORGE_SSH_ARGS", "-F 'a b'", "MPI hands DSFORGE_SSH_ARGS on without quotes"),
+    ],
+)
+def test_what_mpirun_would_give_a_remote_shell_is_refused(name: str, value: str, words: str, tmp_path: Path):
+    with pytest.raises(AssertionError, match=words):
+        _through_mpi("openmpi", tmp_path, **{name: value})
 
 
 def test_a_secret_that_is_not_set_starts_nothing(tmp_path: Path):

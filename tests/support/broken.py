@@ -250,6 +250,13 @@ BROKEN = (
         "launcher: pdsh",
         "launch.launcher=slurm",
     ),
+    _one(
+        "DSF155",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {launcher: openmpi}",
+        "launcher: openmpi",
+        "launch.launcher=slurm",
+    ),
     _one("DSF155", "gpu: cpu", "gpu: cpu, include: h1", "include: h1", "cluster.include=null"),
     _one("DSF155", "gpu: cpu", "gpu: cpu, exclude: h1", "exclude: h1", "cluster.exclude=null"),
     Broken(
@@ -294,6 +301,7 @@ BROKEN = (
         "launch.stop_timeout=60s",
     ),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {SLURM_X: a}}", "SLURM_X", None),
+    _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {PMI_RANK: a}}", "PMI_RANK", None),
     Broken(
         "DSF160",
         (

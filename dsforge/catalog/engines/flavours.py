@@ -44,6 +44,20 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """Options that change what the recipe says under a name of their own: which key they speak of, and how.
+
+    `why`: completes a sentence that begins with the option. Said as the program's own default they change
+    nothing, nor as in `same`: what the program makes of an option that has no default.
+    """
+
+    key: str
+    why: str
+    options: tuple[str, ...]
+    same: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Default:
     """The value that an unset key of the recipe takes under this program, and why not the usual one."""
 
@@ -79,8 +93,9 @@ class Flavour:
     that prints them, first or last; `joined` is told by the first. `stubs`: imports that a CPU has not;
     `removed`: those that what is installed today has on no machine, and that a run does not use.
     `stand_ins`: names by which CUDA is used, and what each does on a CPU (rank/site/). `instead`: options
-    that would overrule a recipe's key under another name. `declares`: files of a checkout, as
-    patterns, in which its options or keys are declared; `elsewhere`: those that a library adds. `served`:
+    that would overrule a recipe's key under another name; `changes`: those that no key says, and that make
+    the run another one than the recipe's. `declares`: files of a checkout, as patterns, in which its options
+    or keys are declared; `elsewhere`: those that a library adds. `served`:
     keys of the recipe that never reach the program, and who honours them. `variables`: set on every rank, by
     name.
     """
@@ -96,6 +111,7 @@ class Flavour:
     defaults: dict[str, Default]
     served: dict[str, str]
     instead: dict[str, str]
+    changes: tuple[Change, ...]
     patterns: dict[str, str]
     printed_by: str
     stubs: tuple[str, ...]
@@ -106,6 +122,21 @@ class Flavour:
     checkpoint_marks: tuple[str, ...]
     declares: tuple[str, ...] = ()
     elsewhere: frozenset[str] = frozenset()
+
+    def overruled(self, option: str) -> str | None:
+        """Return the recipe's key that an option, or a key inside it, would overrule under another name."""
+        return next((self.instead[name] for name in around(option) if name in self.instead), None)
+
+    def change(self, option: str) -> Change | None:
+        """Return what an option, or a key inside it, makes of the run that the recipe does not say."""
+        names = around(option)
+        return next((one for one in self.changes if any(name in one.options for name in names)), None)
+
+
+def around(option: str) -> tuple[str, ...]:
+    """Return a dotted key and all that enclose it, from the outside in; an option has no dots."""
+    parts = option.split(".")
+    return tuple(".".join(parts[: end + 1]) for end in range(len(parts)))
 
 
 @cache
@@ -127,6 +158,9 @@ def flavour_of(name: str) -> Flavour:
         defaults={key: Default(**row) for key, row in table["defaults"].items()},
         served=table["served"],
         instead=table["instead"],
+        changes=tuple(
+            Change(**{**row, "options": tuple(row["options"])}) for row in table.get("changes", ())
+        ),
         patterns=program["patterns"],
         printed_by=program["printed_by"],
         stubs=tuple(program["stubs"]),

@@ -49,6 +49,28 @@ class NeoxKey:
         return type(value) is kinds.get(self.type) or (self.type == "float" and type(value) is int)
 
 
+def attention_kinds(configuration: list[Any], layers: int) -> list[str] | None:
+    """Return the attention of each layer, as the program writes its list out.
+
+    None for a list that it cannot read. Kinds alone stand for a layer each; otherwise each item is kinds and
+    how often they come, or `all`.
+    """
+    if all(isinstance(item, str) for item in configuration):
+        return list(configuration)
+    kinds: list[str] = []
+    for item in configuration:
+        match item:
+            case [[*names], count] if names and all(isinstance(name, str) for name in names):
+                if count == "all" and layers % len(names) == 0:
+                    return names * (layers // len(names))
+                if not isinstance(count, int):
+                    return None
+                kinds += names * min(count, layers + 1)
+            case _:
+                return None
+    return kinds
+
+
 @cache
 def neox_keys() -> dict[str, NeoxKey]:
     """Return every top-level key by name, dropped ones included."""

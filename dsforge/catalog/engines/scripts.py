@@ -30,9 +30,10 @@ def _table() -> dict[str, Any]:
     return table
 
 
-def counts() -> tuple[str, ...]:
-    """Return the options of both programs that count something: no number below 1 makes sense."""
-    return tuple(_table()["counts"])
+@cache
+def counts(flavour: str) -> frozenset[str]:
+    """Return a program's options or keys that count something: no number below 1 makes sense."""
+    return frozenset(_table()["counts"].get(flavour, ()))
 
 
 @cache

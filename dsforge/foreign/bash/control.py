@@ -42,9 +42,10 @@ class Control(ABC):
         for branch in branches:
             for child in branch:
                 self.statement(child, source, depth + 1)
-            for now, before in ((self.expander.variables, variables), (self.exported, exported)):
-                now.clear()
-                now.update(before)
+            self.expander.variables.clear()
+            self.expander.variables.update(variables)
+            self.exported.clear()
+            self.exported.update(exported)
         names = (one.child_by_field_name("name") for one in within(node, ("variable_assignment",)))
         for name in names:
             if name is not None:
@@ -76,7 +77,9 @@ class Control(ABC):
         """Read the branch of an `if` that is taken; from a condition that is not known on, each."""
         condition, *rest = node.named_children
         others = [one for one in rest if one.type in ("elif_clause", "else_clause")]
-        branches = [(condition, [one for one in rest if one not in others])]
+        branches: list[tuple[Node | None, list[Node]]] = [
+            (condition, [one for one in rest if one not in others])
+        ]
         branches += [
             (None, one.named_children)
             if one.type == "else_clause"

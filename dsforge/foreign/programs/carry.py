@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dsforge.catalog.engines.flavours import Flavour, flavour_of
+from dsforge.external.changes import change_by
 from dsforge.external.values import RECIPE_KEYS
 from dsforge.foreign.imports import Left
 from dsforge.foreign.programs.arguments import Arguments
@@ -363,10 +364,10 @@ def _pass_on(carrying: MegatronCarrying) -> None:
         if name in flavour.instead:
             carrying.leave(arguments.said[dest], f"a recipe says `{flavour.instead[name]}`")
             continue
+        if (change := change_by(flavour, one)) is not None:
+            carrying.leave_change(arguments.said[dest], change)
+            continue
         passed += [name, *one.values]
         place = place or arguments.place(one.at)
-    for fault, where in arguments.unknown:
-        word = str(arguments.words[fault.at])
-        carrying.out.left.append(Left(word, "", f"{fault.message}; {fault.hint}", where))
     if passed:
         carrying.derive("external.arguments", passed, "passed on as they are", place)

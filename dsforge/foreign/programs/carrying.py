@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dsforge.base.errors import Place
+from dsforge.base.errors import DsforgeError, Place
+from dsforge.catalog.engines.flavours import Change
 from dsforge.foreign.findings import shown
 from dsforge.foreign.imports import Carried, Import, Left, Needed
 from dsforge.foreign.programs.said import Said, Solved
@@ -52,6 +53,16 @@ class Carrying:
         self.used.add(said.option)
         value = "" if said.value is True else shown(said.value)
         self.out.left.append(Left(said.option, value, why, said.place))
+
+    def leave_change(self, said: Said, change: Change) -> None:
+        """Leave behind what would make the run another one than the recipe's.
+
+        DsforgeError DSF691 where the model would be another and none is given beside the file.
+        """
+        if change.key == "model" and "model" not in self.given:
+            hint = "take it out of the file, or add --model NAME: the model that is to be trained instead"
+            raise DsforgeError("DSF691", f"`{said.option}` {change.why}", said.place, hint)
+        self.leave(said, f"it {change.why}")
 
 
 def _usual(key: str) -> Any:

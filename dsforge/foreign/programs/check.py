@@ -98,7 +98,7 @@ def _astray(read: MegatronScript) -> Iterator[Finding]:
 
 
 def _counts(read: MegatronScript) -> Iterator[Finding]:
-    for name in counts():
+    for name in sorted(counts(read.arguments.flavour)):
         option = read.arguments.table.get(name)
         said = read.arguments.said[option.dest] if option is not None else None
         if said is None or said.is_open or not isinstance(said.value, int) or said.value > 0:

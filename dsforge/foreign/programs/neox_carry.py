@@ -8,7 +8,8 @@ from typing import Any
 from dsforge.base.errors import DsforgeError
 from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.catalog.engines.neox import neox_keys
-from dsforge.external.options import option_table
+from dsforge.external.changes import change_by
+from dsforge.external.options import Given, option_table
 from dsforge.foreign.findings import is_number, shown
 from dsforge.foreign.imports import Left
 from dsforge.foreign.programs.carry import GPT2_VOCABULARY
@@ -76,6 +77,11 @@ def carry_neox(
         carrying.need("train.steps", None, "the files do not say how long to train")
     stages = carrying.said["pipe_parallel_size"]
     carrying.carry("parallel.pp", max(1, stages.value or 0), stages)
+    if stages.value == 1:
+        why = (
+            "a pipeline of one stage; the recipe's run has a plain module, whose checkpoints are other files"
+        )
+        carrying.leave(stages, why)
     _cluster(carrying)
     _batch(carrying)
     _optimizer(carrying)
@@ -132,7 +138,7 @@ def _cluster(carrying: NeoxCarrying) -> None:
             if (choice := carrying.given_said(word)) is not None and choice.value:
                 carrying.carry(f"cluster.{word}", choice.value, choice)
     launcher = carrying.given_said("launcher")
-    if launcher is not None and launcher.value in ("pdsh", "slurm"):
+    if launcher is not None and launcher.value in ("pdsh", "openmpi", "mpich", "slurm"):
         carrying.carry("launch.launcher", launcher.value, launcher)
 
 
@@ -270,11 +276,14 @@ def _pass_on(carrying: NeoxCarrying) -> None:
         option = table.find(one.option)
         if one.option in carrying.used | governed or option is None or option.derived:
             continue
-        overruled = next((key for key in (one.option, head) if key in flavour.instead), None)
+        text = option.text(one.value)
+        overruled, change = flavour.overruled(one.option), change_by(flavour, Given(0, option, (text,)))
         if overruled is not None:
-            carrying.leave(one, f"a recipe says `{flavour.instead[overruled]}`")
+            carrying.leave(one, f"a recipe says `{overruled}`")
+        elif change is not None:
+            carrying.leave_change(one, change)
         elif head not in _REASONS or (head == "fp16" and carrying.value("fp16.enabled") is True):
-            passed.append(f"{one.option}={option.text(one.value)}")
+            passed.append(f"{one.option}={text}")
             place = place or one.place
     if passed:
         carrying.derive("external.arguments", passed, "passed on as they are", place)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from dsforge.base.errors import Finding, Severity
-from dsforge.catalog.engines.neox import neox_keys
+from dsforge.catalog.engines.neox import attention_kinds, neox_keys
+from dsforge.catalog.engines.scripts import counts
 from dsforge.foreign.findings import is_number, shown
 from dsforge.foreign.programs.neox import Configuration
 
@@ -16,6 +17,7 @@ _REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "max_position_e
 def sense(configuration: Configuration, replicas: int | None) -> Iterator[Finding]:
     """Yield what the program asserts, refuses or ends on, and what it trains otherwise than the file says."""
     for key, message, hint in (
+        *_counts(configuration),
         *_model(configuration),
         *_layout(configuration),
         *_batch(configuration, replicas),
@@ -29,6 +31,16 @@ def sense(configuration: Configuration, replicas: int | None) -> Iterator[Findin
 
 Fault = tuple[str, str, str]
 """A dotted key, what happens, and what mends it."""
+
+
+def _counts(configuration: Configuration) -> Iterator[Fault]:
+    for key in sorted(counts("gpt-neox")):
+        value: Any = configuration.data.get(key)
+        if is_number(value) and value < 1:
+            message = (
+                f"`{key}` {value}: the check of types passes it, and the program fails or trains nothing"
+            )
+            yield key, message, "a number above 0"
 
 
 def _model(configuration: Configuration) -> Iterator[Fault]:
@@ -51,6 +63,18 @@ def _model(configuration: Configuration) -> Iterator[Fault]:
             f"seq_length {length} is more than max_position_embeddings {positions}: the program refuses it"
         )
         yield "seq_length", message, f"max_position_embeddings {length}"
+    attention, layers = data.get("attention_config"), whole("num_layers")
+    if isinstance(attention, list) and layers is not None:
+        kinds = attention_kinds(attention, layers)
+        if kinds is None or len(kinds) != layers:
+            told = (
+                "is no list that the program reads" if kinds is None else "speaks of another number of layers"
+            )
+            yield (
+                "attention_config",
+                f"it {told}, and num_layers is {layers}: the program asserts",
+                "one for each",
+            )
     seed = whole("seed")
     if seed is not None and seed < 1:
         yield "seed", f"seed {seed}: the program takes none below 1", "a seed of 1 or more"

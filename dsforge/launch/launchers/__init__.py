@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
-from dsforge.launch.launchers import local, pdsh, ssh
+from dsforge.launch.launchers import local, mpich, openmpi, pdsh, slurm, ssh, torchrun
 from dsforge.launch.launchers.base import Launcher
 from dsforge.plan.types import Plan
 
-LAUNCHERS: dict[str, Launcher] = {"local": local.LAUNCHER, "pdsh": pdsh.LAUNCHER, "ssh": ssh.LAUNCHER}
+LAUNCHERS: dict[str, Launcher] = {
+    "local": local.LAUNCHER,
+    "ssh": ssh.LAUNCHER,
+    "pdsh": pdsh.LAUNCHER,
+    "openmpi": openmpi.LAUNCHER,
+    "mpich": mpich.LAUNCHER,
+    "torchrun": torchrun.LAUNCHER,
+    "slurm": slurm.LAUNCHER,
+}
 
 
 def launcher_of(plan: Plan) -> Launcher:
@@ -16,10 +24,9 @@ def launcher_of(plan: Plan) -> Launcher:
     name = plan.launch.launcher
     if name is not None and name in LAUNCHERS:
         return LAUNCHERS[name]
-    start = "sbatch DIR/launch.sh" if name == "slurm" else "bash DIR/launch.sh"
     raise DsforgeError(
         "DSF201",
         f"`dsforge launch` does not start {name} jobs yet: they are rendered, and started by you",
-        hint=f"`dsforge render RECIPE --out DIR`, then `{start}` from the recipe's folder",
+        hint="`dsforge render RECIPE --out DIR`, then `bash DIR/launch.sh` from the recipe's folder",
         exit_code=ExitCode.FINDINGS,
     )

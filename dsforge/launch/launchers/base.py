@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from dsforge.launch.types import LaunchRequest
+from dsforge.launch.world import planned_hosts
+
+
+def hosts_of_bundle(request: LaunchRequest) -> tuple[str, ...]:
+    """Return the hosts of the bundle's hostfile; DsforgeError when it is not the planned world."""
+    return planned_hosts(request.plan, request.bundle.files["hostfile"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,11 +20,22 @@ class Launcher:
     """One way to start ranks.
 
     `runner`: what messages call the program that launch.sh becomes. `programs`: what it needs on this host,
-    with the Debian package of each. `here`: the hosts are this machine. `lost`: its line about a host that it
-    lost, with a group `host`.
+    with the Debian package of each. `here`: the hosts are this machine. `hosts`: the hosts by node; raises
+    DsforgeError when they are not the planned world. `lost`: its line about a host that it lost, with a group
+    `host`. `killed`: from a line of its log to the ranks of which it says that they were killed. `keeper`: a
+    scheduler's process around each host's ranks, which leaves nothing of them when it ends; the host counts
+    as lost when it dies. `notice`: the signal by which that scheduler says that the job's time is nearly up.
+    `ssh`: the variable with the user's own arguments of ssh, where the hosts are reached by it.
+    `on_host`: the process that is the parent of a host's ranks.
     """
 
     runner: str
     programs: tuple[tuple[str, str], ...] = ()
     here: bool = False
+    hosts: Callable[[LaunchRequest], tuple[str, ...]] = hosts_of_bundle
     lost: re.Pattern[str] | None = None
+    killed: Callable[[str], list[int]] | None = None
+    keeper: str | None = None
+    notice: int | None = None
+    ssh: str | None = None
+    on_host: str = "deepspeed.launcher.launch"

@@ -13,6 +13,7 @@ from dsforge.launch.launchers.base import Launcher
 LAUNCHER = Launcher(
     runner="the deepspeed runner",
     programs=(("pdsh", "pdsh"), ("ssh", "openssh-client")),
+    ssh="PDSH_SSH_ARGS_APPEND",
     # 255 is ssh's own code; any other is that of what it ran.
     lost=re.compile(r"^pdsh@[^:]+: (?P<host>\S+): ssh exited with exit code 255$"),
 )

@@ -6,9 +6,11 @@ import re
 
 from dsforge.launch.fan_out import LOST
 from dsforge.launch.launchers.base import Launcher
+from dsforge.records import environment
 
 LAUNCHER = Launcher(
     runner="the fan-out over ssh",
     programs=(("ssh", "openssh-client"),),
+    ssh=environment.SSH_ARGUMENTS,
     lost=re.compile(LOST.format(host=r"(?P<host>\S+)")),
 )

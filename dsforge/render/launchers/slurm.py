@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dsforge.plan.types import Plan
+from dsforge.records import environment
 from dsforge.render.hosts import Hosts
 from dsforge.render.script import PASSED_ON, comment, script
 
@@ -12,15 +13,15 @@ _MINUTE = 60
 def files(plan: Plan, _hosts: Hosts | None) -> dict[str, str]:
     """Return the script. There is no hostfile: the hosts are known once the job runs."""
     assert plan.launch.slurm is not None
-    submitted = [*PASSED_ON, "HOME", "LANG", "USER", "MASTER_PORT", "DSFORGE_PYTHON", *plan.launch.env_from]
+    ranks = [*PASSED_ON, "HOME", "LANG", "USER", "MASTER_PORT", "DSFORGE_PYTHON", *plan.launch.env_from]
     return {
         "launch.sh": script(
             "slurm",
             plan,
             dsforge='"$dsforge_python" -m dsforge.cli',
-            directives=_directives(plan, submitted),
+            directives=_directives(plan, [*ranks, environment.RUN]),
             slurm=plan.launch.slurm,
-            passed_on=sorted({*submitted, *plan.launch.env, "MASTER_ADDR"}),
+            passed_on=sorted({*ranks, *plan.launch.env, "MASTER_ADDR"}),
         )
     }
 

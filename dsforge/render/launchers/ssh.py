@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dsforge.plan.types import Plan
-from dsforge.render.hosts import Gpus, Hosts, World, render_hosts
+from dsforge.render.hosts import Gpus, Hosts, World
 from dsforge.render.hosts.engine import LONGEST_WORD, check_room, include, world_info
-from dsforge.render.script import PASSED_ON, script
+from dsforge.render.launchers.over_ssh import over_ssh
 
 _ROOM = LONGEST_WORD - len("--world_info=")
 
@@ -16,14 +16,4 @@ def files(plan: Plan, hosts: Hosts | None, gpus: Gpus | None = None) -> dict[str
     chosen = include(gpus) if gpus else None
     needed = max(len(world_info(World(hosts, gpus).ranks())), len(chosen or ""))
     check_room(needed, _ROOM, len(hosts), "plan for fewer hosts, or set launch.launcher=slurm")
-    names = sorted({*PASSED_ON, *plan.launch.env, *plan.launch.env_from})
-    return {
-        "hostfile": render_hosts(hosts),
-        "launch.sh": script(
-            "ssh",
-            plan,
-            dsforge='"$dsforge_python" -m dsforge.cli',
-            handed_over=names,
-            include=chosen,
-        ),
-    }
+    return over_ssh("ssh", plan, hosts, include=chosen)

@@ -13,8 +13,11 @@ _RESERVED = {
     *("CROSS_RANK", "CROSS_SIZE", "MASTER_ADDR", "MASTER_PORT", "DS_ENV_FILE", "CUDA_VISIBLE_DEVICES"),
     "PATH",
 }
-_PREFIXES = ("DSFORGE_", "SLURM_", "SRUN_", "SBATCH_")
-"""dsforge's own, and Slurm's, by which its programs are told what to do and ranks who they are."""
+_PREFIXES = (
+    *("DSFORGE_", "SLURM_", "SRUN_", "SBATCH_"),
+    *("OMPI_COMM_", "PMI_", "PMIX_", "MPI_LOCAL", "PET_", "TORCHELASTIC_"),
+)
+"""dsforge's own, and those by which launchers are told what to do and ranks who they are."""
 _SHELL = {
     *("BASH", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS"),
     *("BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION"),

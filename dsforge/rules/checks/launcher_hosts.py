@@ -10,6 +10,7 @@ from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
 _KEY = "launch.launcher"
+_OVER_SSH = ("ssh", "pdsh", "openmpi", "mpich", "torchrun")
 _PDSH_HOSTS = 1024
 """deepspeed's PDSH_MAX_FAN_OUT: pdsh starts no further host before one of these has ended."""
 
@@ -23,7 +24,7 @@ def _check(facts: Facts) -> Iterator[Found]:
             "set launch.launcher to auto and name cluster.hostfile, or to slurm; or set cluster.nodes=1",
             Fix(_KEY, "slurm" if cluster.hostfile is None else "pdsh"),
         )
-    elif launcher in ("ssh", "pdsh") and cluster.hostfile is None:
+    elif launcher in _OVER_SSH and cluster.hostfile is None:
         yield Found(
             f"{launcher} starts ranks on the hosts of a hostfile, and none is named",
             _KEY,

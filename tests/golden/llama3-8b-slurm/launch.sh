@@ -7,7 +7,7 @@
 #SBATCH --partition=gpu
 #SBATCH --time=1-00:00:00
 #SBATCH --signal=B:USR1@300
-#SBATCH --export=PATH,LD_LIBRARY_PATH,PYTHONPATH,CUDA_HOME,XDG_CACHE_HOME,TORCH_EXTENSIONS_DIR,DSFORGE_PLAN,DSFORGE_DS_CONFIG,DSFORGE_ATTEMPT_DIR,DSFORGE_CHECKPOINT_DIR,DSFORGE_ROOT,DSFORGE_CORPUS,DSFORGE_RUN_ID,DSFORGE_LEASE,DSFORGE_DUMP_PARAMETERS,DSFORGE_SECRETS,HOME,LANG,USER,MASTER_PORT,DSFORGE_PYTHON
+#SBATCH --export=PATH,LD_LIBRARY_PATH,PYTHONPATH,CUDA_HOME,XDG_CACHE_HOME,TORCH_EXTENSIONS_DIR,DSFORGE_PLAN,DSFORGE_DS_CONFIG,DSFORGE_ATTEMPT_DIR,DSFORGE_CHECKPOINT_DIR,DSFORGE_ROOT,DSFORGE_CORPUS,DSFORGE_RUN_ID,DSFORGE_LEASE,DSFORGE_DUMP_PARAMETERS,DSFORGE_SECRETS,HOME,LANG,USER,MASTER_PORT,DSFORGE_PYTHON,DSFORGE_RUN
 #SBATCH --open-mode=append
 #SBATCH --requeue
 #SBATCH --exclusive
@@ -26,7 +26,12 @@ if [ ! -e "$dsforge_here/plan.json" ]; then
   dsforge_here=$(CDPATH= cd -- "$(dirname -- "$dsforge_here")" && pwd)
 fi
 dsforge_python=$(command -v -- "${DSFORGE_PYTHON:-python3}") || dsforge_python=
-if [ -z "$dsforge_python" ] || ! "$dsforge_python" -c 'import dsforge.train.main'; then
+if [ -n "$dsforge_python" ] && [ -n "${DSFORGE_RUN:-}" ] && [ -z "${DSFORGE_LEASE:-}" ]; then
+  # Submitted by dsforge launch: its supervisor lives in this job, and starts this file for each attempt.
+  exec "$dsforge_python" -u -m dsforge.launch.job
+fi
+# What dsforge launch starts has the same Python as itself.
+if [ -z "$dsforge_python" ] || { [ -z "${DSFORGE_LEASE:-}" ] && ! "$dsforge_python" -c 'import dsforge.train.main'; }; then
   printf 'dsforge: no Python with dsforge: submit with its environment active, or set DSFORGE_PYTHON\n' >&2
   exit 3
 fi
@@ -59,30 +64,38 @@ fi
 export DSFORGE_CORPUS
 mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 
-# Before the time limit Slurm signals this script; it tells the ranks to save and end.
-dsforge_out_of_time=
-trap 'dsforge_out_of_time=yes; scancel --signal=TERM "$SLURM_JOB_ID"' USR1
-# Cancelled: Slurm tells the ranks itself, and this script waits for them.
-trap : TERM
-
 # Ranks meet on the first host, under the address by which Slurm reaches it: a node's name need not resolve.
 read -r dsforge_first < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 dsforge_address=$(scontrol --oneliner show node "$dsforge_first" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
 export MASTER_ADDR="${dsforge_address:-$dsforge_first}"
 # They find RANK, WORLD_SIZE and the rest in Slurm's own variables (dsforge.rank.identity). When one ends, the
 # others have a minute to end too and to write why.
-srun \
-  --nodes=8 \
-  --ntasks=64 \
-  --ntasks-per-node=8 \
-  --cpus-per-task=12 \
-  --distribution=block \
-  --cpu-bind=none \
-  --mpi=none \
-  --kill-on-bad-exit=0 \
-  --wait=60 \
-  --export=CUDA_HOME,DSFORGE_ATTEMPT_DIR,DSFORGE_CHECKPOINT_DIR,DSFORGE_CORPUS,DSFORGE_DS_CONFIG,DSFORGE_DUMP_PARAMETERS,DSFORGE_LEASE,DSFORGE_PLAN,DSFORGE_PYTHON,DSFORGE_ROOT,DSFORGE_RUN_ID,DSFORGE_SECRETS,HOME,LANG,LD_LIBRARY_PATH,MASTER_ADDR,MASTER_PORT,PATH,PYTHONPATH,TORCH_EXTENSIONS_DIR,USER,XDG_CACHE_HOME \
-  "$dsforge_python" -m dsforge.rank.main dsforge.train.main &
+# A step of an earlier attempt may still hold the nodes, when what held its ranks was killed.
+dsforge_step=(
+  srun
+  --nodes=8
+  --ntasks=64
+  --ntasks-per-node=8
+  --cpus-per-task=12
+  --distribution=block
+  --cpu-bind=none
+  --mpi=none
+  --overlap
+  --kill-on-bad-exit=0
+  --wait=60
+  --export=CUDA_HOME,DSFORGE_ATTEMPT_DIR,DSFORGE_CHECKPOINT_DIR,DSFORGE_CORPUS,DSFORGE_DS_CONFIG,DSFORGE_DUMP_PARAMETERS,DSFORGE_LEASE,DSFORGE_PLAN,DSFORGE_PYTHON,DSFORGE_ROOT,DSFORGE_RUN_ID,DSFORGE_SECRETS,HOME,LANG,LD_LIBRARY_PATH,MASTER_ADDR,MASTER_PORT,PATH,PYTHONPATH,TORCH_EXTENSIONS_DIR,USER,XDG_CACHE_HOME
+  "$dsforge_python" -m dsforge.rank.main dsforge.train.main
+)
+if [ -n "${DSFORGE_LEASE:-}" ]; then
+  # Under dsforge launch, which tells the ranks what Slurm tells it.
+  exec "${dsforge_step[@]}"
+fi
+# Before the time limit Slurm signals this script; it tells the ranks to save and end.
+dsforge_out_of_time=
+trap 'dsforge_out_of_time=yes; scancel --signal=TERM "$SLURM_JOB_ID"' USR1
+# Cancelled: Slurm tells the ranks itself, and this script waits for them.
+trap : TERM
+"${dsforge_step[@]}" &
 dsforge_srun=$!
 # A signal ends `wait` early. The last code counts: bash may have lost it when it is asked for again.
 while :; do

@@ -205,6 +205,9 @@ def test_gpt_neox_in_two_files():
     scaling = {"loss_scale": 0, "loss_scale_window": 1000, "hysteresis": 2, "min_loss_scale": 1}
     assert configuration["fp16"] == {"enabled": True, **scaling}
     assert {"split", "log_interval", "log_dir"} <= left(made)
+    (stages,) = [one for one in made.left if one.key == "pipe_parallel_size"]
+    assert (stages.value, configuration["pipe_parallel_size"]) == ("1", 0)
+    assert "checkpoints are other files" in stages.why
 
 
 def test_gpt_neox_flat():
@@ -311,3 +314,39 @@ def test_what_trains_has_no_errors(name: str):
     path = FOREIGN / name
     findings = check_foreign(path, kind_of(path), None).findings
     assert [one.message for one in findings if one.severity is not Severity.NOTE] == []
+
+
+LAST = "--use-mcore-models"
+
+
+def lengthened(tmp_path: Path, words: str) -> Imported:
+    """Return the import of a script that has more options."""
+    text = (FOREIGN / "mlm_llama3_8b.sh").read_text()
+    assert text.count(LAST) == 1
+    path = tmp_path / "longer.sh"
+    path.write_text(text.replace(LAST, f"{LAST} {words}"))
+    return import_recipe(path, kind_of(path), Wanted(gpu="a100-sxm-80gb"))
+
+
+@pytest.mark.parametrize("words", ["--num-experts 8", "--squared-relu", "--window-size 128,0", "--spec a b"])
+def test_a_script_of_another_model_makes_no_dense_recipe(tmp_path: Path, words: str):
+    with pytest.raises(DsforgeError) as caught:
+        lengthened(tmp_path, words)
+    assert (caught.value.code, words.split(maxsplit=1)[0] in caught.value.message) == ("DSF691", True)
+    assert caught.value.place is not None
+
+
+def test_what_makes_another_run_is_listed_and_not_passed_on(tmp_path: Path):
+    words = "--exit-interval 5 --finetune --dataloader-type cyclic --decoupled-lr 1e-3"
+    made = lengthened(tmp_path, f"{words} --manual-gc")
+    assert {word for word in words.split() if word.startswith("--")} <= left(made)
+    passed = arguments(plan(made))
+    assert not [word for word in words.split() if word.startswith("--") and word in passed]
+    assert "--manual-gc" in passed
+
+
+def test_an_option_that_is_not_there_makes_no_recipe(tmp_path: Path):
+    with pytest.raises(DsforgeError) as caught:
+        lengthened(tmp_path, "--log-intervall 5")
+    assert caught.value.code == "DSF695"
+    assert "did you mean `--log-interval`?" in str(caught.value.hint)

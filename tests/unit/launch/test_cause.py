@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dsforge.base.exits import ExitKind
-from dsforge.launch.cause import Evidence, find_cause
+from dsforge.launch.cause import Evidence, LostHost, find_cause
 from dsforge.records.streams import ExitRecord, WorldReport
 
 
@@ -29,6 +29,7 @@ def evidence() -> Evidence:
         runner="the deepspeed runner",
         runner_pid=50,
         runner_code=1,
+        node_launcher="deepspeed.launcher.launch",
         node_launcher_pid=51,
         launcher_log=(),
         last_step=7,
@@ -175,3 +176,25 @@ def test_a_rank_that_was_told_to_stop_because_another_had_failed_is_not(evidence
     assert find_cause(with_exits(evidence, asked, killed)).kind is ExitKind.RANK_KILLED
     vanished = find_cause(with_exits(evidence, asked, vanished={3: 110.6}))
     assert (vanished.kind, vanished.rank) == (ExitKind.RANK_KILLED, 3)
+
+
+def test_ranks_that_go_with_what_held_them_name_the_lost_host(evidence):
+    gone = ended(1, "parent_died", 143, at=108.0, failed_at=107.0)
+    followed = ended(0, "exception", 1, at=108.0, failed_at=107.5)
+    told = ended(2, "stopped", 143, at=107.1, failed_at=106.0, signal=15)
+    lost = {0: LostHost("node2", "lost slurmstepd,")}
+    cause = find_cause(with_exits(evidence, gone, followed, told, lost_nodes=lost))
+    assert (cause.kind, cause.rank, cause.host, cause.code) == (ExitKind.HOST_LOST, 1, "node2", 137)
+    assert cause.message.startswith("host node2 lost slurmstepd, after step 7")
+    # Slurm tells all ranks to stop when one of their nodes is down.
+    down = find_cause(with_exits(evidence, told, lost_nodes={0: LostHost("node2", "failed")}))
+    assert (down.kind, down.host) == (ExitKind.HOST_LOST, "node2")
+
+
+def test_ranks_that_vanish_with_a_killed_runner_are_not_the_cause(evidence):
+    killed = replace(evidence, vanished={0: 109.0, 1: 109.1}, runner="srun", runner_code=-9, runner_signal=9)
+    cause = find_cause(killed)
+    assert (cause.kind, cause.code, cause.rank) == (ExitKind.LAUNCHER_DIED, 137, None)
+    assert cause.message.startswith("srun (pid 50) was killed by SIGKILL after step 7")
+    failed = replace(killed, exits={2: ended(2, "exception", 3, at=108.0)})
+    assert find_cause(failed).rank == 2

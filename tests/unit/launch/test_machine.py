@@ -40,6 +40,17 @@ def test_the_callers_port_is_used_where_it_is_free():
     assert machine.rendezvous_port({"MASTER_PORT": ""})[1] is None
 
 
+def test_whether_a_port_is_free_here_says_nothing_of_another_host():
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert machine.rendezvous_port({"MASTER_PORT": str(port)}, here=False) == (port, None)
+    chosen, why = machine.rendezvous_port({}, here=False)
+    assert 20_000 <= chosen < 32_000
+    assert why is None
+
+
 @pytest.mark.parametrize("wrong", ["0", "65536", "-1", "http", "99999999999"])
 def test_what_is_no_port_is_said(wrong):
     port, why = machine.rendezvous_port({"MASTER_PORT": wrong})

@@ -67,7 +67,7 @@ def test_every_option_of_the_recipe_is_asked_for():
     } <= set(options)
     assert not [option for option in options if option.startswith("--signal")]
     script = _script({"launch": {"slurm": slurm}})
-    assert "  --cpus-per-task=6 \\\n" in script
+    assert "  --cpus-per-task=6\n" in script
     assert "scontrol requeue" not in script
 
 

@@ -1,0 +1,85 @@
+"""`python -m dsforge.launch.job`: the supervisor of a run, in the batch job that was submitted for it.
+
+DSFORGE_RUN names the run. A job that Slurm queues again comes here again, and goes on with a new attempt.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from dsforge.base import slurm
+from dsforge.base.errors import DsforgeError
+from dsforge.base.exits import ExitKind
+from dsforge.base.files import write_atomically
+from dsforge.launch.run import go_on
+from dsforge.launch.types import LaunchRequest, ProgressEvent
+from dsforge.plan.types import Plan
+from dsforge.records import environment
+from dsforge.records.run_dir import RunDir
+from dsforge.records.run_manifest import read_run_manifest
+from dsforge.records.run_state import QUEUED, RunExit, read_state, write_state
+from dsforge.render.bundle import Bundle
+
+_UNTOLD = ("step", "rank_up", "rank_ended")
+
+
+def main() -> int:
+    """Supervise the run to its end, or to the end of this job; return the run's exit code."""
+    run_dir, job = RunDir(Path(os.environ[environment.RUN])), os.environ[slurm.JOB_ID]
+    write_atomically(run_dir.slurm_job, f"{job}\n")
+    state = read_state(run_dir.state)
+    if state is not None and state.state == "succeeded":
+        return 0
+    try:
+        outcome = go_on(request_of(run_dir), run_dir, _say)
+    except DsforgeError as error:
+        sys.stderr.write(f"dsforge: error[{error.code}]: {error.message}\n")
+        how = RunExit(int(error.exit_code), ExitKind.ENVIRONMENT.value, _words(error))
+        if (state := read_state(run_dir.state)) is not None:
+            write_state(run_dir.state, replace(state, state="failed", exit=how, ended_time=time.time()))
+        return how.code
+    state = read_state(run_dir.state)
+    if state is not None and state.state == QUEUED:
+        try:
+            slurm.requeue(job)
+        except slurm.SlurmError as error:
+            message = f"{outcome.exit.message}\nthe job could not be queued again: {error}"
+            how = replace(outcome.exit, message=message)
+            write_state(run_dir.state, replace(state, state="stopped", exit=how, ended_time=time.time()))
+    return outcome.exit.code
+
+
+def request_of(run_dir: RunDir) -> LaunchRequest:
+    """Return what was asked for when the run was submitted; OSError, ValueError where it cannot be read."""
+    manifest = read_run_manifest(run_dir.manifest)
+    if manifest is None:
+        raise ValueError(f"{run_dir.manifest} is no manifest of a run")
+    files = {path.name: path.read_text("utf-8") for path in sorted(run_dir.bundle.iterdir())}
+    return LaunchRequest(
+        plan=Plan.model_validate_json(files["plan.json"]),
+        bundle=Bundle(files),
+        runs_root=run_dir.path.parent,
+        recipe_root=Path(os.environ[environment.ROOT]),
+        recipe_path=manifest.recipe_path,
+        recipe_text=manifest.recipe_text,
+        command=manifest.command,
+        environ=dict(os.environ),
+        corpus=os.environ.get(environment.CORPUS),
+    )
+
+
+def _words(error: DsforgeError) -> str:
+    return f"{error.message} [{error.code}]" + (f"\n{error.hint}" if error.hint else "")
+
+
+def _say(event: ProgressEvent) -> None:
+    if event.name not in _UNTOLD:
+        sys.stdout.write(f"{time.strftime('%H:%M:%S')} {event.message}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

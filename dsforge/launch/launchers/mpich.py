@@ -1,0 +1,17 @@
+"""mpiexec of MPICH (Hydra), which starts every rank over ssh."""
+
+from __future__ import annotations
+
+import re
+
+from dsforge.launch.launchers.base import Launcher
+from dsforge.records import environment
+
+LAUNCHER = Launcher(
+    runner="mpiexec.hydra",
+    programs=(("mpiexec.hydra", "mpich"), ("ssh", "openssh-client")),
+    ssh=environment.SSH_ARGUMENTS,
+    on_host="hydra_pmi_proxy",
+    # ssh says it; mpiexec waits on.
+    lost=re.compile(r"^Timeout, server (?P<host>\S+) not responding\.$"),
+)

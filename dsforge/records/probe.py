@@ -1,0 +1,175 @@
+"""What a launching host asks a host before a run, and what that one answers: lines of JSON over ssh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MARK = "dsforge-probe "
+"""Before every answer: a login shell may print words of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a host is asked about itself.
+
+    `environ`: what ranks have over the host's own variables. `gpus`: whether the plan runs on them. `master`:
+    the name by which ranks reach the first host. `folders`: where the run writes, each with a file in it that
+    the launching host has made. `files`: what ranks read. `ops`: folder of compiled kernels.
+    """
+
+    environ: dict[str, str]
+    gpus: bool
+    master: str
+    folders: dict[str, str]
+    files: tuple[str, ...]
+    ops: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A network interface that is up, with its addresses but link-local ones."""
+
+    name: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """The address that a host's ranks will give to the others.
+
+    `variable`: which one chooses the interface, with its `value` where it is set. `missing`: interfaces that
+    it names and that are not there, or have no address.
+    """
+
+    variable: str
+    value: str | None
+    address: str | None
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU as the driver tells it. `errors`: uncorrected memory errors since the driver was loaded."""
+
+    name: str
+    driver: str
+    errors: int
+    processes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder of the run on a host: the token's text if it is read there, and why it cannot be written."""
+
+    path: str
+    token: str | None
+    refused: str | None
+    free_bytes: int
+    free_files: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileMark:
+    """A file that ranks read: its size and a hash of its beginning and end; None where it cannot be read."""
+
+    path: str
+    size_bytes: int | None
+    digest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Processes of an attempt; `is_dead`: its supervisor is gone, as far as this host can tell."""
+
+    attempt: str
+    lease: str
+    pids: tuple[int, ...]
+    is_dead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What a host says of itself. Bytes where the name says so; `None` for what it cannot tell."""
+
+    host: str
+    machine: str
+    versions: dict[str, str]
+    gpus: tuple[Gpu, ...]
+    gpu_problem: str | None
+    xids: tuple[str, ...]
+    memory_bytes: int
+    available_bytes: int
+    shm_bytes: int
+    open_files: int
+    locked_memory_bytes: int | None
+    has_fabric: bool
+    folders: tuple[Folder, ...]
+    files: tuple[FileMark, ...]
+    interfaces: tuple[Interface, ...]
+    announced: Announced
+    master_addresses: tuple[str, ...]
+    route: str | None
+    leftovers: tuple[Leftover, ...]
+    compilers: dict[str, bool]
+    built_ops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Asks a host to listen, for as long as it is talked to, and to answer connections with `word`.
+
+    At its announced `address` at any port, and, where ranks will meet, at the first free one of `ports`.
+    """
+
+    address: str | None
+    ports: tuple[int, ...]
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a host listens: `port` of its own address, `meeting_port`; None with why in `refused`."""
+
+    port: int | None
+    meeting_port: int | None
+    refused: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An address and port of another host, and the word that only the right one answers with."""
+
+    address: str
+    port: int
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Asks a host to connect to others within `seconds`."""
+
+    targets: tuple[Target, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Why each target of a `Reach` could not be reached, None where it was."""
+
+    faults: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Asks for the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A host's clock, in seconds since the epoch."""
+
+    time: float
+
+
+ASKS = {"facts": Question, "listen": Listen, "reach": Reach, "clock": Clock}
+ANSWERS = {"facts": HostFacts, "listen": Listening, "reach": Reached, "clock": Time}

@@ -1,0 +1,12 @@
+"""mpirun of Open MPI, which starts every rank over ssh."""
+
+from __future__ import annotations
+
+from dsforge.plan.types import Plan
+from dsforge.render.hosts import Hosts
+from dsforge.render.launchers.over_ssh import interface, over_ssh
+
+
+def files(plan: Plan, hosts: Hosts | None) -> dict[str, str]:
+    """Return the hostfile and the script; the first host is where ranks meet."""
+    return over_ssh("openmpi", plan, hosts, interface=interface(plan))
