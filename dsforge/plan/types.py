@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 SCHEMA_VERSION = 1
 
@@ -271,6 +271,14 @@ class Plan(Frozen):
     nominal: Nominal
     decisions: tuple[Decision, ...]
     findings: tuple[dict[str, Any], ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_estimate(cls, data: Any) -> Any:
+        """Take what `plan --json` prints, too: a plan, and beside it what it is estimated to take."""
+        if isinstance(data, dict):
+            return {key: value for key, value in data.items() if key != "estimate"}
+        return data
 
     def to_json_value(self) -> dict[str, Any]:
         """Return the JSON-ready mapping that `plan.json` holds."""

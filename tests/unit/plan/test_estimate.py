@@ -27,6 +27,14 @@ def test_the_figures_of_an_estimate_follow_from_its_step():
     assert made.to_json_value()["step"]["total"] == seconds
 
 
+def test_what_plan_prints_can_be_read_as_a_plan():
+    plan = planned("gpt3-175b-1024a100")
+    made = estimate(plan)
+    assert isinstance(made, Estimate)
+    assert Plan.model_validate({**plan.to_json_value(), "estimate": made.to_json_value()}) == plan
+    assert "estimate" not in plan.to_json_value()
+
+
 def test_micro_batches_and_virtual_stages_shrink_the_bubble():
     few = estimate(planned("gpt3-175b-1024a100", "batch.global=256"))
     many = estimate(planned("gpt3-175b-1024a100"))
