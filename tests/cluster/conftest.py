@@ -1,4 +1,4 @@
-"""Two hosts by ssh, and a Slurm of two nodes, on this machine: made for one session, ended by process id."""
+"""Hosts by ssh, and a Slurm of two nodes, on this machine: made once, ended by process id."""
 
 from __future__ import annotations
 
@@ -48,28 +48,8 @@ PartitionName=train Nodes=node[1-2] Default=YES MaxTime=INFINITE State=UP
 """
 
 
-_SSHD = """\
-ListenAddress {address}:{port}
-HostKey {folder}/key
-AuthorizedKeysFile {folder}/key.pub
-PidFile none
-StrictModes no
-UsePAM no
-PasswordAuthentication no
-PermitRootLogin yes
-"""
-_SSH = """\
-Host *
-  Port {port}
-  IdentityFile {folder}/key
-  IdentitiesOnly yes
-  StrictHostKeyChecking no
-  UserKnownHostsFile /dev/null
-  LogLevel ERROR
-"""
 _ANOTHER_HOST = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 """What a process id means elsewhere it does not mean here: by this alone ranks are on another host."""
-ADDRESSES = ("127.0.0.2", "127.0.0.3")
 
 
 def need(*programs: str) -> None:
@@ -97,37 +77,6 @@ def _end(started: list[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-@pytest.fixture(scope="session")
-def ssh_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start an sshd on each of ADDRESSES and return the options of ssh that reach them."""
-    need("sshd", "ssh", "ssh-keygen", "pdsh")
-    folder = tmp_path_factory.mktemp("ssh")
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True)
-    (port,) = _free_ports(1)
-    (folder / "config").write_text(_SSH.format(folder=folder, port=port))
-    Path("/run/sshd").mkdir(exist_ok=True)  # sshd does not start without it
-    program = shutil.which("sshd", path=_SBIN)
-    assert program is not None
-    started: list[subprocess.Popen[bytes]] = []
-    try:
-        for address in ADDRESSES:
-            configuration = folder / address
-            configuration.write_text(_SSHD.format(folder=folder, address=address, port=port))
-            with (folder / "sshd.log").open("ab") as log:
-                words = [program, "-D", "-e", "-f", str(configuration)]
-                started.append(subprocess.Popen(words, stdout=log, stderr=log))
-        for address in ADDRESSES:
-            words = ["ssh", "-F", str(folder / "config"), address, "true"]
-            _until(
-                lambda words=words: (
-                    subprocess.run(words, check=False, stderr=subprocess.DEVNULL).returncode == 0
-                )
-            )
-        yield f"-F {folder / 'config'}"
-    finally:
-        _end(started)
 
 
 @pytest.fixture(scope="session")

@@ -26,14 +26,22 @@ def trainer_of(attempt: str, rank: int) -> Path:
     """Return the /proc folder of a rank's trainer in an attempt, on whatever host."""
     marks = {f"DSFORGE_ATTEMPT_DIR={attempt}".encode(), f"RANK={rank}".encode()}
     marked = [path for path in Path("/proc").glob("[0-9]*") if marks <= _variables(path)]
-    # A host's guard carries what the rank has that started it.
-    (found,) = [path for path in marked if b"dsforge.rank.guard" not in (path / "cmdline").read_bytes()]
+    # So do the rank's wrapper, a host's guard, and what a trainer starts: it is what the wrapper started.
+    wrapper = b"dsforge.rank.main"
+    (found,) = [path for path in marked if wrapper in _words(parent_of(path)) and wrapper not in _words(path)]
     return found
 
 
 def parent_of(process: Path) -> Path:
     """Return the /proc folder of a process's parent."""
     return process.with_name((process / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _words(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _variables(process: Path) -> set[bytes]:

@@ -1,4 +1,4 @@
-"""The rendered script through deepspeed's runner, pdsh, ssh and sshd, to two addresses of this machine."""
+"""The rendered script, started by hand, through deepspeed's runner, pdsh, ssh and sshd, to two hosts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dsforge.ops.bundles import bundle_of
 from dsforge.recipe.load import load_recipe
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import ExitRecord, WorldReport
-from tests.cluster.conftest import ADDRESSES
-from tests.cluster.runs import TWO_NODES, records_of
+from tests.cluster.hosts import Cluster
+from tests.cluster.runs import TWO_NODES, records_of, trainer_of
 from tests.support.recipes import ROOT, write
 
 pytestmark = pytest.mark.cluster
@@ -36,9 +36,9 @@ def _arguments_of_all_processes() -> bytes:
     return found
 
 
-def test_two_hosts_train(ssh_options: str, tmp_path: Path):
-    (tmp_path / "hosts").write_text("".join(f"{address} slots=1\n" for address in ADDRESSES))
-    environment = json.dumps({"GLOO_SOCKET_IFNAME": "lo", "ODD": ODD})
+def test_two_hosts_train(cluster: Cluster, tmp_path: Path):
+    (tmp_path / "hosts").write_text("".join(f"{host.address} slots=1\n" for host in cluster.workers))
+    environment = json.dumps({"GLOO_SOCKET_IFNAME": "eth0", "ODD": ODD})
     text = TWO_NODES.replace("gpu: cpu", "gpu: cpu, hostfile: hosts")
     recipe = write(tmp_path, f"{text}launch: {{env: {environment}, env_from: [HF_TOKEN]}}\n")
     bundle_of(load_recipe(recipe)).write(tmp_path / "bundle")
@@ -46,11 +46,11 @@ def test_two_hosts_train(ssh_options: str, tmp_path: Path):
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HOME": os.environ["HOME"],
         "PYTHONPATH": str(ROOT),
-        "PDSH_SSH_ARGS_APPEND": ssh_options,
+        "PDSH_SSH_ARGS_APPEND": cluster.ssh_options,
         "HF_TOKEN": SECRET,
     }
     with (tmp_path / "log").open("wb") as log:
-        words = ["bash", str(tmp_path / "bundle" / "launch.sh")]
+        words = cluster.head.inside("bash", str(tmp_path / "bundle" / "launch.sh"))
         process = subprocess.Popen(words, cwd=tmp_path, env=environ, stdout=log, stderr=log)
     reports: dict[int, WorldReport] = {}
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -60,8 +60,9 @@ def test_two_hosts_train(ssh_options: str, tmp_path: Path):
         time.sleep(0.1)
         reports = {line.rank: line for line in records_of(tmp_path) if isinstance(line, WorldReport)}
     # The trainers are still loading their libraries.
-    for report in reports.values():
-        seen = Path("/proc", str(report.trainer_pid), "environ").read_bytes().split(b"\0")
+    for rank in reports:
+        trainer = trainer_of(str(tmp_path / "dsforge-run" / "attempt-1"), rank)
+        seen = (trainer / "environ").read_bytes().split(b"\0")
         assert f"ODD={ODD}".encode() in seen
         assert f"HF_TOKEN={SECRET}".encode() in seen
     assert b"s3cret" not in _arguments_of_all_processes()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dsforge.base.errors import DsforgeError
 from dsforge.foreign.hostfile import as_read
-from dsforge.launch.fan_out import FanOut, _hosts
+from dsforge.launch.fan_out import STARTERS, FanOut, _hosts
 from dsforge.plan.types import Plan
 from dsforge.recipe.host_names import HostError, expand
 from dsforge.render.bundle import render
@@ -169,7 +169,13 @@ def test_a_choice_is_deepspeeds_own_or_refused(tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("choice")
     assert list(_handed_on(world, folder).items()) == list(wanted.items())
     told = None if world.gpus is None else include(world.gpus)
-    fan_out = FanOut(_hosts(folder / "hostfile", told), master_port="1", trainer=[], names=[])
+    fan_out = FanOut(
+        _hosts(folder / "hostfile", told),
+        starter=STARTERS["deepspeed"],
+        master_port="1",
+        trainer=[],
+        names=[],
+    )
     (info,) = [word for word in fan_out.job(0).argv if word.startswith("--world_info=")]
     world_info = json.loads(base64.urlsafe_b64decode(info.partition("=")[2]))
     assert list(world_info.values()) == list(wanted.values())
