@@ -27,8 +27,8 @@ def trainer_of(attempt: str, rank: int) -> Path:
     marks = {f"DSFORGE_ATTEMPT_DIR={attempt}".encode(), f"RANK={rank}".encode()}
     marked = [path for path in Path("/proc").glob("[0-9]*") if marks <= _variables(path)]
     # So do the rank's wrapper, a host's guard, and what a trainer starts: it is what the wrapper started.
-    wrapper = b"dsforge.rank.main"
-    (found,) = [path for path in marked if wrapper in _words(parent_of(path)) and wrapper not in _words(path)]
+    wrapped = [path for path in marked if b"dsforge.rank.main" in _words(parent_of(path))]
+    (found,) = [path for path in wrapped if b"dsforge.rank." not in _words(path)]
     return found
 
 
