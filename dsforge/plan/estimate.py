@@ -80,6 +80,11 @@ def job_of(plan: Plan) -> Job | str:
         return f"no measured runs are like those of trainer {trainer}"
     if plan.train.precision == "fp32":
         return "the cost model knows 16-bit training"
+    active, total = plan.parameters.active, plan.parameters.total
+    if active is not None and active < total:
+        return "a plan does not place experts yet"
+    if plan.layout.schedule == "interleaved":
+        return "a plan does not say how many virtual stages there are"
     model, layout = plan.model, plan.layout
     return Job(
         work=Work(

@@ -9,6 +9,9 @@ from dsforge.recipe.load import load_recipe
 from tests.support.recipes import ROOT
 
 
+INTERLEAVED = ("parallel.tp=1", "parallel.pp=4", "parallel.vp=2", "parallel.schedule=interleaved")
+
+
 def planned(name: str, *changes: str) -> Plan:
     return make_plan(load_recipe(ROOT / "recipes" / f"{name}.yaml", list(changes)), refuse=False)
 
@@ -49,6 +52,8 @@ def test_micro_batches_and_virtual_stages_shrink_the_bubble():
         ("smoke", (), "CPU runs prove logic, not speed"),
         ("llama3-8b-megatron-lm", ("cluster.gpu=v100-sxm-16gb", "train.precision=fp16"), "has published"),
         ("gpt3-175b-1024a100", ("train.precision=fp32",), "16-bit"),
+        ("llama3-8b-64h100", ("model=mixtral-8x7b",), "experts"),
+        ("llama3-8b-megatron-lm", INTERLEAVED, "virtual stages"),
     ],
 )
 def test_without_measurements_there_is_no_figure(name: str, changes: tuple[str, ...], why: str):
