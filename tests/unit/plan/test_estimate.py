@@ -8,7 +8,6 @@ from dsforge.plan.types import Plan
 from dsforge.recipe.load import load_recipe
 from tests.support.recipes import ROOT
 
-
 INTERLEAVED = ("parallel.tp=1", "parallel.pp=4", "parallel.vp=2", "parallel.schedule=interleaved")
 
 
