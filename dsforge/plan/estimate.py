@@ -69,22 +69,23 @@ def estimate(plan: Plan) -> Estimate | str:
 
 def job_of(plan: Plan) -> Job | str:
     """Return a plan as the cost model's job, or in words why it has none."""
-    if plan.accelerator == "cpu":
-        return "CPU runs prove logic, not speed"
     machine = machine_of(plan.gpu, plan.layout.gpus_per_node)
-    if machine is None:
-        return f"nobody has published what training reaches on {plan.gpu}"
     trainer = plan.external.flavour if plan.external else plan.trainer
     engine = calibration().trainers.get(trainer)
-    if engine is None:
-        return f"no measured runs are like those of trainer {trainer}"
-    if plan.train.precision == "fp32":
-        return "the cost model knows 16-bit training"
     active, total = plan.parameters.active, plan.parameters.total
-    if active is not None and active < total:
-        return "a plan does not place experts yet"
-    if plan.layout.schedule == "interleaved":
-        return "a plan does not say how many virtual stages there are"
+    reasons = (
+        (plan.accelerator == "cpu", "CPU runs prove logic, not speed"),
+        (machine is None, f"nobody has published what training reaches on {plan.gpu}"),
+        (engine is None, f"no measured runs are like those of trainer {trainer}"),
+        (plan.train.precision == "fp32", "the cost model knows 16-bit training"),
+        (active is not None and active < total, "a plan does not place experts yet"),
+        (plan.layout.schedule == "interleaved", "a plan does not say how many virtual stages there are"),
+    )
+    why = next((words for holds, words in reasons if holds), None)
+    if why is not None:
+        return why
+    assert machine is not None, "told above"
+    assert engine is not None, "told above"
     model, layout = plan.model, plan.layout
     return Job(
         work=Work(
