@@ -31,72 +31,48 @@ _PRIOR = 0.01
 """What a factor of e away from a prior weighs: enough where the rows say nothing, little elsewhere."""
 Key = tuple[str, ...]
 
-_ENGINES = (
-    "megatron-core",
-    "megatron",
-    "megatron-deepspeed",
-    "fsdp",
-    "fsdp2",
-    "ddp",
-    "nanotron",
-    "deepspeed",
-)
 FITTED: dict[str, list[Key]] = {
     "dense 16-bit": [
-        *(
-            ("generations", name, key)
-            for name in ("ampere", "hopper")
-            for key in ("matmul", "attention", "link")
-        ),
-        *(("generations", name, "early_attention") for name in ("ampere", "hopper")),
-        *(("engines", name, "elementwise") for name in ("megatron-core", "megatron", "fsdp", "fsdp2")),
-        *(("engines", name, "overhead") for name in ("megatron-deepspeed", "nanotron")),
+        *(("generations", name, "matmul") for name in ("ampere", "hopper")),
+        ("engines", "megatron-deepspeed", "layer_seconds"),
         ("engines", "megatron-core", "tp_hidden"),
         ("engines", "megatron-core", "dp_hidden"),
         ("engines", "fsdp", "shard_hidden"),
-        ("engines", "deepspeed", "network_share"),
-        *(("fabrics", name) for name in ("infiniband", "omni-path", "roce", "efa")),
+        *(("fabrics", name) for name in ("infiniband", "roce")),
         *(
             ("common", name)
             for name in (
-                *("logits", "softmax", "odd_head", "uneven_head", "exposed", "message_seconds"),
-                *("rank_seconds", "operators_recomputed", "ring_hidden", "offload"),
+                *("flash_attention_1", "flash_attention_2", "flash_attention_3", "elementwise", "link", "logits", "softmax", "odd_head"),
+                *("uneven_head", "exposed", "shard_exposed", "message_seconds", "rank_seconds"),
             )
         ),
     ],
     "dense fp8": [("generations", "hopper", "fp8"), ("common", "cast")],
     "Blackwell dense": [
-        *(("generations", "blackwell", key) for key in ("matmul", "attention", "link", "fp8", "fp4")),
+        *(("generations", "blackwell", key) for key in ("matmul", "fp8", "fp4")),
         ("generations", "blackwell-ultra", "matmul"),
     ],
     "MoE": [
-        ("common", "expert_width"),
+        ("common", "expert_passes"),
         ("common", "dispatch"),
+        ("common", "fused_expert_passes"),
+        ("common", "fused_dispatch"),
+        ("common", "far_dispatch"),
         ("generations", "hopper", "expert_layer_seconds"),
-        ("generations", "blackwell", "expert_layer_seconds"),
     ],
 }
 TIED: dict[Key, list[Key]] = {
-    ("engines", "megatron", "elementwise"): [("engines", "megatron-deepspeed", "elementwise")],
-    ("engines", "fsdp", "elementwise"): [("engines", "ddp", "elementwise")],
-    ("engines", "fsdp2", "elementwise"): [
-        ("engines", "deepspeed", "elementwise"),
-        ("engines", "nanotron", "elementwise"),
-    ],
     ("engines", "megatron-core", "dp_hidden"): [
-        ("engines", name, "dp_hidden") for name in ("ddp", "deepspeed")
+        ("engines", name, "dp_hidden") for name in ("ddp", "deepspeed", "fsdp2")
     ],
     ("engines", "fsdp", "shard_hidden"): [
         ("engines", name, "shard_hidden") for name in ("fsdp2", "deepspeed", "megatron-core")
     ],
     ("generations", "ampere", "matmul"): [("generations", "volta", "matmul")],
-    ("generations", "blackwell", "attention"): [("generations", "blackwell-ultra", "attention")],
-    ("generations", "blackwell", "link"): [("generations", "blackwell-ultra", "link")],
     ("generations", "blackwell", "fp8"): [("generations", "blackwell-ultra", "fp8")],
     ("generations", "blackwell", "fp4"): [("generations", "blackwell-ultra", "fp4")],
-    ("generations", "blackwell", "expert_layer_seconds"): [
-        ("generations", "blackwell-ultra", "expert_layer_seconds")
-    ],
+    ("fabrics", "infiniband"): [("fabrics", "omni-path")],
+    ("fabrics", "roce"): [("fabrics", "efa")],
 }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsforge.cost.calibration import Calibration
-from dsforge.cost.job import Experts, Job, Machine, Work
+from dsforge.cost.job import Experts, Job, Latent, Machine, Work
 from dsforge.cost.machine import machine_of
 from dsforge.cost.step import step_seconds
 
@@ -27,16 +27,29 @@ _GPUS = {
     "V100-SXM3-32GB": "v100-sxm-32gb",
 }
 _ENGINES = (
-    (re.compile("composer|lit-gpt"), "fsdp"),
+    (re.compile("composer"), "fsdp"),
+    (re.compile("torchtitan.compile|AutoModel|Meta internal|lit-gpt"), "fsdp2-compiled"),
     (re.compile("torchtitan"), "fsdp2"),
     (re.compile("flash-attn"), "ddp"),
     (re.compile("nanotron"), "nanotron"),
+    (re.compile("^DeepSpeed.*HF$"), "deepspeed-eager"),
     (re.compile("^DeepSpeed"), "deepspeed"),
 )
 _FABRICS = (("Omni-Path", "omni-path"), ("RoCE", "roce"), ("EFA", "efa"))
-_OMNI_PATH_BYTES_PER_SECOND = 12.5e9
+_OMNI_PATH_BYTES_PER_SECOND = 6.25e9
+"""Four ports of 100 Gb/s for eight GPUs."""
 _SHARED_EXPERTS = {"deepseek-v3": 1, "kimi-k2": 1, "moonlight-16b-a3b": 2}
 """From the models' own configurations; the table has no column for it."""
+_INTERLEAVED = ("Meta internal",)
+"""Frameworks beside Megatron-Core that interleave stages and split norms where a row does not say."""
+_LATENT = {
+    "deepseek-v3": Latent(query_rank=1536, kv_rank=512, plain=128, rotary=64, value=128),
+    "kimi-k2": Latent(query_rank=1536, kv_rank=512, plain=128, rotary=64, value=128),
+    "moonlight-16b-a3b": Latent(query_rank=0, kv_rank=512, plain=128, rotary=64, value=128),
+}
+_BRIDGE = re.compile(r"Megatron-Bridge (\d\d\.\d\d)")
+_FUSED_SINCE = 26.06
+"""The release of Megatron-Bridge whose grouped products are fused on Blackwell."""
 _MICRO_BATCHES = (1, 2, 4, 8)
 _RECOMPUTE = {
     "full": "full",
@@ -100,7 +113,8 @@ def _job(row: dict[str, str]) -> Job:
     dp = int(_number(row, "dp", gpus / (tp * pp * cp)))
     layers, batch = int(_number(row, "layers")), int(_number(row, "global_batch"))
     vp = int(_number(row, "vp", 1))
-    if engine == "megatron-core" and pp > 1 and not row["vp"]:
+    interleaves = engine.startswith(("megatron-core", "megatron-lm", "nemo")) or row["framework"] in _INTERLEAVED
+    if pp > 1 and not row["vp"] and interleaves:
         vp = max(1, layers // pp)
     micro = int(_number(row, "micro_batch", max(1, batch // dp // 4) if engine == "ddp" else 1))
     return Job(
@@ -119,7 +133,7 @@ def _job(row: dict[str, str]) -> Job:
         ep=int(_number(row, "ep", 1)),
         zero=int(_number(row, "zero_stage", 0)),
         recompute=_RECOMPUTE.get(row["recompute"], "none"),
-        sequence_parallel=row["sequence_parallel"] == "1",
+        sequence_parallel=(row["sequence_parallel"] or str(int(interleaves))) == "1",
         flash_attention=row["flash_attn"] != "0",
         offload="offload" in row["fsdp"].lower(),
     )
@@ -144,6 +158,7 @@ def _work(row: dict[str, str]) -> Work:
         seq_len=int(_number(row, "seq")),
         gated=row["swiglu"] == "1",
         experts=experts,
+        latent=_LATENT.get(row["model"]),
     )
 
 
@@ -163,7 +178,12 @@ def _engine(row: dict[str, str]) -> str:
         return known
     if row["flash_attn"] != "1" and "CI" not in framework:
         return "megatron-deepspeed" if framework.startswith("Megatron-DeepSpeed") else "megatron"
-    return "megatron-core"
+    if framework.startswith(("Megatron-LM", "Megatron-Core")):
+        return "megatron-lm"
+    if framework.startswith("NeMo (dgxc"):
+        return "nemo"
+    bridge = _BRIDGE.match(framework)
+    return "megatron-core-2606" if bridge and float(bridge[1]) >= _FUSED_SINCE else "megatron-core"
 
 
 def _precision(text: str) -> str:
@@ -180,13 +200,14 @@ def _seconds(row: dict[str, str], job: Job) -> float:
 
 def _operations(row: dict[str, str], job: Job) -> float:
     """Return the operations that the source counts in a step: attention whole or its causal half."""
-    work, said = job.work, row["flops_convention"]
-    attention = 4 * work.seq_len * work.attention_width * (0.5 if "causal" in said else 1.0)
+    work, said = job.work, f"{row['flops_convention']} {row['tflops_kind']}"
+    attention = 4 * work.seq_len * work.score_width * (0.5 if "causal" in said else 1.0)
     experts = work.experts
     width = (experts.chosen + experts.shared) * experts.width if experts else work.ffn_hidden
-    matrices = 2 * work.hidden * (2 * work.attention_width + 2 * work.kv_width)
+    matrices = 2 * work.attention_parameters
     matrices += 2 * (3 if work.gated else 2) * work.hidden * width
-    passes = 4 if "x4/3" in said else 3
+    again = "x4/3" in said or ("hardware" in said and job.recompute == "full")
+    passes = 4 if again else 3
     a_token = work.layers * (matrices + attention) * passes + 6 * work.hidden * work.vocab
     return a_token * work.seq_len * job.global_batch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -11,14 +11,16 @@ from dsforge.catalog.yaml_tables import table
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Of a GPU generation: shares of the matrix rate that training reaches, and of the fast link's."""
+    """Of a GPU generation: shares of the matrix rate that training reaches.
+
+    `expert_layer_seconds`: of host work for a layer of experts, at least. `early_instructions`: of that rate, what a kernel reaches that was written for the generation before.
+    """
 
     matmul: float
     fp8: float
     fp4: float
-    attention: float
-    early_attention: float
-    link: float
+    early_instructions: float
+    fuses_experts: bool
     expert_layer_seconds: float
 
 
@@ -26,22 +28,31 @@ class Generation:
 class Engine:
     """Of a training engine: memory traffic of its unfused parts, and what it hides behind compute.
 
-    `overhead` multiplies a step; `tp_hidden`, `dp_hidden`, `shard_hidden`: shares of communication time, or
-    of compute that it may hide behind. `early_attention`: its FlashAttention is the first one.
-    `splits_activations`: sequence parallelism, or its like for what goes between stages, is its normal form.
+    `unfused`: memory traffic of norms, activations and residuals over that of fused kernels. `layer_seconds`:
+    of host work that a layer of a micro-batch waits for;
+    `fused_experts`: grouped products with what lies between them, where the GPU's generation `fuses_experts`; `plain_dispatch`: a token leaves its node once for
+    each of its experts, not once for each node; `tp_hidden` (with sequence parallelism), `dp_hidden`, `shard_hidden`: shares of
+    communication time, or of compute that it may hide behind. `flash`: which FlashAttention it has; the
+    first two know no instructions after Ampere's. `low_gathers`: weights are
+    gathered in the precision of the products; `one_port`: its gathers use one network port of a node at a time. `split_between_stages`: a TP
+    rank sends its share of what goes between stages. `stops_early`: recomputation of a layer leaves out its last
+    product, which no gradient needs (torch's checkpoint without reentry).
     """
 
-    elementwise: float
-    overhead: float
+    unfused: float
+    layer_seconds: float
+    fused_experts: bool
+    plain_dispatch: bool
     tp_hidden: float
     dp_hidden: float
     shard_hidden: float
-    early_attention: bool
+    flash: int
     fp32_gradients: bool
+    low_gathers: bool
     shards: bool
     split_between_stages: bool
-    sequence_parallel: bool
-    network_share: float
+    stops_early: bool
+    one_port: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +73,19 @@ def build(rows: dict[str, Any]) -> Calibration:
     """Return a calibration from the rows of its file."""
     return Calibration(
         {name: Generation(**row) for name, row in rows["generations"].items()},
-        {name: Engine(**row) for name, row in rows["engines"].items()},
+        {name: _engine(rows["engines"], name) for name in rows["engines"]},
         dict(rows["fabrics"]),
         dict(rows["common"]),
         dict(rows["trainers"]),
         dict(rows["errors"]),
     )
+
+
+def _engine(rows: dict[str, Any], name: str) -> Engine:
+    """Return an engine: what its row says, else what the engine says that it is `like`."""
+    row = rows[name]
+    own = {key: value for key, value in row.items() if key != "like"}
+    return replace(_engine(rows, row["like"]), **own) if "like" in row else Engine(**own)
 
 
 @cache
