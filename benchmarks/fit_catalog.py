@@ -57,7 +57,6 @@ FITTED: dict[str, list[Key]] = {
         ("common", "dispatch"),
         ("common", "fused_expert_passes"),
         ("common", "fused_dispatch"),
-        ("common", "far_dispatch"),
         ("generations", "hopper", "expert_layer_seconds"),
     ],
 }

@@ -70,8 +70,7 @@ class Network:
         far = row * (nodes - 1) * copies
         near = row * experts.chosen * (1 - 1 / min(group, near))
         rate = self._common["fused_dispatch" if self._fused else "dispatch"]
-        far /= self.port * self._common["far_dispatch"]
-        return 2 * (far + near / (self._link * rate))
+        return 2 * (far / self.port + near / (self._link * rate))
 
     def between_stages(self, *, split: bool) -> float:
         """Return sending a micro-batch on and its gradient back."""
