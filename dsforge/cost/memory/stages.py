@@ -69,7 +69,7 @@ def in_flight(job: Job, index: int) -> float:
     """Return how many micro-batches a stage keeps at once, in units of its layers.
 
     GPipe keeps all; 1F1B as many as stages follow, and one; interleaved 2 (p - i - 1) + (v - 1) p + 1 of its
-    v parts (Narayanan et al. 2021, arXiv:2104.04473, section 2.2; megatron/core/pipeline_parallel/schedules.py).
+    v parts (Narayanan et al. 2021, arXiv:2104.04473, section 2.2; Megatron's schedules.py).
     """
     steps = job.accumulation_steps
     if job.pp == 1:
