@@ -15,7 +15,7 @@ class Experts:
     count: int
     chosen: int
     width: int
-    shared: int = 0
+    shared: float = 0
     dense_layers: int = 0
 
 
@@ -97,6 +97,8 @@ class Job:
     `recompute_every`: layers between two kept inputs under full recomputation. `first_layers`,
     `last_layers`: of these stages where layers are not dealt out evenly. `expert_tp`: TP of experts where it
     is not that of the rest. `fused_loss`: logits are never whole in memory. `fp8_weights`: kept in 8 bits.
+    `deterministic`: kernels are, which needs cuBLAS's largest workspace.
+    `fused_layers`: where an engine can have Transformer Engine's. `grouped_experts`: in one kernel.
     """
 
     work: Work
@@ -126,6 +128,9 @@ class Job:
     expert_tp: int | None = None
     fused_loss: bool = False
     fp8_weights: bool = False
+    deterministic: bool = False
+    fused_layers: bool = True
+    grouped_experts: bool = True
 
     @property
     def accumulation_steps(self) -> float:

@@ -17,7 +17,7 @@ class EngineMemory:
 
     Facts: `states`, which copies of a parameter it keeps; `keeps_qkv`: values are a view of the whole
     projection, so that stays for the backward; `splits_inputs`: what a recomputed layer keeps is split
-    over TP. Fitted: `workspace_mib` between steps; `hidden_bytes` more than the formula a token, layer and
+    over TP; `transformer_engine`, whose matrix products have a workspace of their own. Fitted: `hidden_bytes` more than the formula a token, layer and
     hidden element; `logit_bytes` an entry of the logits, all copies and gradients; `reserve`: a share of
     what is allocated at the peak beyond what lasts, that the allocator holds on top; `context_mib`: what
     nvidia-smi shows beyond what is reserved.
@@ -26,7 +26,7 @@ class EngineMemory:
     states: Literal["megatron", "deepspeed", "fsdp", "nanotron"]
     keeps_qkv: bool
     splits_inputs: bool
-    workspace_mib: float
+    transformer_engine: bool
     hidden_bytes: float
     logit_bytes: float
     reserve: float

@@ -23,7 +23,7 @@ def layer(job: Job, *, experts: bool) -> Held:
         return Held(attention + _mlp(work, work.ffn_hidden, tp), 0)
     mixture = work.experts
     router = mixture.count * work.hidden
-    shared = _mlp(work, mixture.shared * mixture.width, tp) if mixture.shared else 0
+    shared = _mlp(work, round(mixture.shared * mixture.width), tp) if mixture.shared else 0
     own = -(-mixture.count // job.ep) * _mlp(work, mixture.width, job.expert_tp or tp)
     return Held(attention + router + shared, own)
 
@@ -40,7 +40,8 @@ def stage(job: Job, layers: int, dense_layers: int, *, first: bool, last: bool) 
     dense = ends + (layers - dense_layers) * mixed.dense + dense_layers * plain.dense
     experts = (layers - dense_layers) * mixed.experts
     if last and work.mtp:
-        # Two norms and a projection of twice the width stand before a layer of each.
+        # Two norms and a projection of twice the width stand before a layer of each; they read embeddings.
+        dense += 0 if first or work.tied else words
         dense += work.mtp * (mixed.dense + 3 * _norm(work) + 2 * work.hidden * -(-work.hidden // job.tp))
         experts += work.mtp * mixed.experts
     return Held(dense, experts)

@@ -8,6 +8,7 @@ from dsforge.cost.memory.constants import MIB, MemoryConstants, memory_constants
 from dsforge.cost.memory.parameters import Held, layer, stage
 from dsforge.cost.memory.states import states
 from dsforge.cost.memory.types import StageMemory
+from dsforge.cost.memory.workspaces import standing
 
 _HALF = 2
 _BUCKET_BYTES = 2 * 500_000_000
@@ -102,15 +103,14 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
     logits = 0.0
     if last and not job.fused_loss:
         logits = engine.logit_bytes * tokens * work.vocab / job.tp
-    pipeline = _HALF * tokens * work.hidden * job.vp if job.pp > 1 else 0.0
     buffers = _buffers(job, engine.states, held)
-    workspace = engine.workspace_mib * MIB
+    standing_bytes = standing(job, engine)
     components = {
         "weights": int(kept.weights),
         "gradients": int(kept.gradients),
         "sums": int(kept.sums),
         "optimizer": int(kept.optimizer),
-        "buffers": int(buffers + pipeline + workspace),
+        "buffers": int(buffers + standing_bytes),
         "activations": int(activations),
         "recomputed": int(again) if again >= logits else 0,
         "logits": int(logits) if logits > again else 0,
