@@ -148,9 +148,6 @@ def _job(row: dict[str, str]) -> Job:
         vp = len(parts) // pp
         first = sum(part.count("t") for part in parts[::pp])
         last = sum(part.count("t") for part in parts[pp - 1 :: pp])
-    elif layers % (pp * vp) and (layers + 2) % (pp * vp) == 0:
-        # Embedding and loss stand for a layer each.
-        first = last = (layers + 2) // pp - 1
     zero = int(_number(row, "zero_stage", 3 if "FULL_SHARD" in row["fsdp"] else 0))
     if row["fsdp"] == "SHARD_GRAD_OP":
         zero = 2
@@ -181,8 +178,11 @@ def _job(row: dict[str, str]) -> Job:
         offload="offload" in row["fsdp"].lower(),
         first_layers=first,
         last_layers=last,
-        expert_tp=_argument(said, "--expert-tensor-parallel-size"),
-        fused_loss=bool(said.get("--cross-entropy-loss-fusion")) or "Liger" in framework,
+        expert_tp=_argument(said, "--expert-tensor-parallel-size") or (1 if "Bridge" in framework else None),
+        vp_group=_argument(said, "--microbatch-group-size-per-virtual-pipeline-stage"),
+        ends_count=not layout and layers % (pp * vp) != 0 and (layers + 2) % (pp * vp) == 0,
+        loss=_loss(row, said),
+        lean_optimizer=_lean(row, said),
         fp8_weights=bool(said.get("--fp8-param-gather")),
         deterministic=bool(said.get("--deterministic-mode")),
         fused_layers=not local,
@@ -234,6 +234,21 @@ def _work(row: dict[str, str], said: dict[str, Any], tp: int) -> Work:
         latent=latent,
         mtp=_argument(said, "--mtp-num-layers") or 0,
     )
+
+
+def _loss(row: dict[str, str], said: dict[str, Any]) -> str:
+    if "Liger" in row["framework"] or row["notes"] == "liger":
+        return "chunked"
+    return (
+        "compiled" if said.get("--cross-entropy-loss-fusion") or "+compile" in row["framework"] else "plain"
+    )
+
+
+def _lean(row: dict[str, str], said: dict[str, Any]) -> bool:
+    """Tell whether sums and moments are in 16 bits: as arguments say, and Bridge's recipes with experts."""
+    if said.get("--use-precision-aware-optimizer"):
+        return said.get("--exp-avg-dtype") in ("bf16", "fp16")
+    return row["framework"] == "Megatron-Bridge" and row["arch"] == "moe"
 
 
 def _machine(row: dict[str, str]) -> Machine:

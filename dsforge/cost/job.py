@@ -91,14 +91,15 @@ class Job:
     """One training job. `micro` and `global_batch` in samples; `vp`: virtual stages of a pipeline stage.
 
     `precision`: fp32, fp16, bf16, fp8, fp4. `zero`: 0 to 3, FSDP being 3. `recompute`: none, selective (the
-    attention core), operators (half of a layer's), alternate (every other layer), full. `engine`: a row of
-    the calibration. `offload`: the optimizer runs on the host, with `offload_parameters` the weights stay
-    there, too, with `on_nvme` on its disks. `schedule`: gpipe or 1f1b, interleaved where `vp` is more than 1.
-    `recompute_every`: layers between two kept inputs under full recomputation. `first_layers`,
-    `last_layers`: of these stages where layers are not dealt out evenly. `expert_tp`: TP of experts where it
-    is not that of the rest. `fused_loss`: logits are never whole in memory. `fp8_weights`: kept in 8 bits.
-    `deterministic`: kernels are, which needs cuBLAS's largest workspace.
-    `fused_layers`: where an engine can have Transformer Engine's. `grouped_experts`: in one kernel.
+    attention core), mlp (its inside), operators (half of a layer's), alternate (every other layer), full.
+    `engine`: a row of the calibration. `offload`: the optimizer runs on the host. What follows matters to
+    memory alone. `schedule`: gpipe or 1f1b, interleaved where `vp` is more than 1; `vp_group`: micro-batches
+    that a virtual stage takes in turn, PP where None. `recompute_every`: layers between two kept inputs
+    under full recomputation. `first_layers`, `last_layers`: of these stages where layers are not dealt out
+    evenly; `ends_count`: embedding and loss count as a layer each in dealing. `loss`: plain, compiled, or
+    chunked, which never holds all logits. `expert_tp`: TP of experts where it is not that of the rest.
+    `lean_optimizer`: gradients' sums and Adam's moments in 16 bits. `deterministic`: kernels are, which
+    needs cuBLAS's largest workspace. `fused_layers`: Transformer Engine's, where an engine can have them.
     """
 
     work: Work
@@ -122,15 +123,18 @@ class Job:
     offload_parameters: bool = False
     on_nvme: bool = False
     schedule: str = "1f1b"
+    vp_group: int | None = None
     recompute_every: int = 1
     first_layers: int | None = None
     last_layers: int | None = None
+    ends_count: bool = False
+    loss: str = "plain"
     expert_tp: int | None = None
-    fused_loss: bool = False
+    grouped_experts: bool = True
+    lean_optimizer: bool = False
     fp8_weights: bool = False
     deterministic: bool = False
     fused_layers: bool = True
-    grouped_experts: bool = True
 
     @property
     def accumulation_steps(self) -> float:

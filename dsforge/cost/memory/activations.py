@@ -19,6 +19,8 @@ _DROPPED_SCORES = 5
 """Of an unfused softmax: its result, and with dropout the mask and what passes it."""
 _LOGSUM = 4
 """FlashAttention keeps one fp32 number a head and token (Dao et al. 2022, algorithm 1)."""
+_COPIES = 3
+"""Of a token for an expert: as it arrives, as it enters the expert and as it leaves."""
 
 
 class LayerBytes(NamedTuple):
@@ -42,8 +44,8 @@ def layer_bytes(job: Job, engine: EngineMemory, *, experts: bool) -> LayerBytes:
     core = _core(job)
     attention = 2 * _HALF * hidden + mask + _projections(job, engine) + core
     if experts and work.experts is not None:
-        mlp = 2 * _HALF * hidden + _experts(job)
         inside = _experts(job)
+        mlp = 2 * _HALF * hidden + mask + inside
     else:
         inside = _mlp(job, work.ffn_hidden / tp)
         mlp = 2 * _HALF * hidden + mask + inside
@@ -65,7 +67,9 @@ def _core(job: Job) -> float:
     work = job.work
     heads = work.heads / job.tp
     if job.flash_attention:
-        return _LOGSUM * heads
+        # A ring keeps the keys and values it sends on.
+        sent = 2 * _HALF * work.kv_width / job.tp if job.cp > 1 else 0.0
+        return _LOGSUM * heads + sent
     return (_DROPPED_SCORES if work.dropout else _SCORES) * heads * work.seq_len / job.cp
 
 
@@ -95,7 +99,7 @@ def _experts(job: Job) -> float:
     etp = job.expert_tp or job.tp
     # Every rank routes its own part of the sequence; TP within experts gathers that part again.
     copies = mixture.chosen * etp / job.tp
-    moved = 2 * _HALF * work.hidden * copies
+    moved = _COPIES * _HALF * work.hidden * copies
     inside = _mlp(job, mixture.width / etp) * copies
     shared = _mlp(job, mixture.shared * mixture.width / job.tp)
     return moved + inside + shared

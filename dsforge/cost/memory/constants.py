@@ -17,16 +17,18 @@ class EngineMemory:
 
     Facts: `states`, which copies of a parameter it keeps; `keeps_qkv`: values are a view of the whole
     projection, so that stays for the backward; `splits_inputs`: what a recomputed layer keeps is split
-    over TP; `transformer_engine`, whose matrix products have a workspace of their own. Fitted: `hidden_bytes` more than the formula a token, layer and
-    hidden element; `logit_bytes` an entry of the logits, all copies and gradients; `reserve`: a share of
-    what is allocated at the peak beyond what lasts, that the allocator holds on top; `context_mib`: what
-    nvidia-smi shows beyond what is reserved.
+    over TP; `transformer_engine`, whose matrix products have a workspace of their own; `whole_mask`: the
+    data loader makes a mask of sequence x sequence. Fitted: `hidden_bytes` more than the formula a token,
+    layer and hidden element; `logit_bytes` an entry of the logits, all copies and gradients; `reserve`: a
+    share of what is allocated at the peak beyond what lasts, that the allocator holds on top;
+    `context_mib`: what nvidia-smi shows beyond what is reserved.
     """
 
     states: Literal["megatron", "deepspeed", "fsdp", "nanotron"]
     keeps_qkv: bool
     splits_inputs: bool
     transformer_engine: bool
+    whole_mask: bool
     hidden_bytes: float
     logit_bytes: float
     reserve: float

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dsforge.cost.job import Job
 from dsforge.cost.memory.activations import layer_bytes
-from dsforge.cost.memory.constants import MIB, MemoryConstants, memory_constants
+from dsforge.cost.memory.constants import MIB, EngineMemory, MemoryConstants, memory_constants
 from dsforge.cost.memory.parameters import Held, layer, stage
 from dsforge.cost.memory.states import states
 from dsforge.cost.memory.types import StageMemory
 from dsforge.cost.memory.workspaces import standing
 
 _HALF = 2
+_LASTING = ("weights", "gradients", "sums", "optimizer", "standing")
+_COMPILED_LOSS = 4
+"""Bytes of an entry of the logits that a compiled loss keeps more than one that works in place."""
 _BUCKET_BYTES = 2 * 500_000_000
 """DeepSpeed's `reduce_bucket_size`, elements of 16 bits; never more than the gradients."""
 
@@ -53,8 +56,9 @@ def _ends(job: Job) -> tuple[int, int, int]:
     layers, pp = job.work.layers, job.pp
     if pp == 1:
         return layers, layers, layers
-    first = job.first_layers
-    last = job.last_layers
+    first, last = job.first_layers, job.last_layers
+    if job.ends_count:
+        first = last = (layers + 2) // pp - 1
     even = pp - (first is not None) - (last is not None)
     rest = layers - (first or 0) - (last or 0)
     if first is None:
@@ -66,21 +70,27 @@ def _ends(job: Job) -> tuple[int, int, int]:
     return first, -(-rest // even) if even else last, last
 
 
-def in_flight(job: Job, index: int) -> float:
-    """Return how many micro-batches a stage keeps at once, in units of its layers.
+def kept_layers(job: Job, index: int, layers: int) -> float:
+    """Return for how many layers a stage keeps the activations of one micro-batch at its fullest moment.
 
-    GPipe keeps all; 1F1B as many as stages follow, and one; interleaved 2 (p - i - 1) + (v - 1) p + 1 of its
-    v parts (Narayanan et al. 2021, arXiv:2104.04473, section 2.2; Megatron's schedules.py).
+    GPipe keeps all micro-batches; 1F1B as many as stages follow, and one; interleaved, of its v parts,
+    2 (p - i - 1) + (v - 1) g + 1 with g micro-batches in turn (Narayanan et al. 2021, arXiv:2104.04473,
+    section 2.2; Megatron's schedules.py).
     """
     steps = job.accumulation_steps
     if job.pp == 1:
-        return 1.0
+        return layers
     if job.schedule == "gpipe":
-        return steps
-    if job.vp > 1:
-        parts = 2 * (job.pp - index - 1) + (job.vp - 1) * job.pp + 1
-        return min(parts, steps * job.vp) / job.vp
-    return min(job.pp - index, steps)
+        return layers * steps
+    if job.vp == 1:
+        return layers * min(job.pp - index, steps)
+    ahead = 2 * (job.pp - index - 1)
+    parts = min(ahead + (job.vp - 1) * (job.vp_group or job.pp) + 1, steps * job.vp)
+    if job.ends_count and index in (0, job.pp - 1):
+        # The part with the embedding, or with the loss, has a layer less than the others.
+        short = min(job.pp + ahead // 2, parts) if index == 0 else 1
+        return parts * (layers + 1) / job.vp - short
+    return layers * parts / job.vp
 
 
 def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConstants | None) -> StageMemory:
@@ -91,33 +101,34 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
     held = stage(job, layers, plain, first=first, last=last)
     kept = states(job, engine, held)
     mixed = layer_bytes(job, engine, experts=work.experts is not None)
-    activations = (layers - plain) * mixed.kept
+    activations = mixed.kept * kept_layers(job, index, layers)
     if plain:
-        activations += plain * layer_bytes(job, engine, experts=False).kept
+        dense = layer_bytes(job, engine, experts=False)
+        activations += (dense.kept - mixed.kept) * kept_layers(job, index, layers) * plain / layers
     if last:
         activations += work.mtp * mixed.kept
-    activations *= tokens * in_flight(job, index)
     again = 0.0
     if job.recompute not in ("none", "selective"):
         again = tokens * max(0.0, mixed.whole - mixed.kept) * min(layers, job.recompute_every)
+    ends = (first or last) * tokens * work.seq_len if engine.whole_mask else 0.0
     logits = 0.0
-    if last and not job.fused_loss:
-        logits = engine.logit_bytes * tokens * work.vocab / job.tp
-    buffers = _buffers(job, engine.states, held)
-    standing_bytes = standing(job, engine)
+    if last:
+        # The last norm's input and output, and the loss.
+        ends += 2 * _HALF * tokens * work.hidden / (job.tp if job.sequence_parallel else 1)
+        logits = tokens * work.vocab / job.tp * _logit_bytes(job, engine)
     components = {
         "weights": int(kept.weights),
         "gradients": int(kept.gradients),
         "sums": int(kept.sums),
         "optimizer": int(kept.optimizer),
-        "buffers": int(buffers + standing_bytes),
-        "activations": int(activations),
+        "standing": int(standing(job, engine)),
+        "gathered": int(_gathered(job, engine.states, held)),
+        "activations": int(activations * tokens + ends),
         "recomputed": int(again) if again >= logits else 0,
         "logits": int(logits) if logits > again else 0,
     }
     allocated = sum(components.values())
-    static = allocated - components["activations"] - components["recomputed"] - components["logits"]
-    static -= int(buffers)
+    static = sum(components[name] for name in _LASTING)
     reserved = allocated + int(engine.reserve * (allocated - static))
     offloaded = int(kept.offloaded * job.machine.gpus_per_node)
     return StageMemory(
@@ -133,7 +144,13 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
     )
 
 
-def _buffers(job: Job, kind: str, held: Held) -> float:
+def _logit_bytes(job: Job, engine: EngineMemory) -> float:
+    if job.loss == "chunked":
+        return 0.0
+    return engine.logit_bytes + (_COMPILED_LOSS if job.loss == "compiled" else 0.0)
+
+
+def _gathered(job: Job, kind: str, held: Held) -> float:
     """Return what sharding gathers and reduces at once, in 16 bits."""
     whole = sum(held)
     one = sum(layer(job, experts=job.work.experts is not None))

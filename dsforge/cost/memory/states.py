@@ -11,6 +11,8 @@ from dsforge.cost.states import MEGATRON, sums_in_fp32
 
 _OPTIMIZER = 12
 """Adam's two moments and a master copy, in fp32."""
+_LEAN_OPTIMIZER = 8
+"""With the moments in 16 bits."""
 
 
 class States(NamedTuple):
@@ -43,6 +45,8 @@ def states(job: Job, engine: EngineMemory, held: Held) -> States:
     else:
         sums = 4.0 if sums_in_fp32(job.precision, zero) and not job.offload else 0.0
         weights, gradients, optimizer = 2.0, 2.0, float(_OPTIMIZER)
+    if job.lean_optimizer:
+        gradients, optimizer = 2.0, float(_LEAN_OPTIMIZER)
     if job.fp8_weights:
         weights -= 1.0
     update = optimizer * (sharded if zero >= 1 else whole)
