@@ -140,6 +140,9 @@ def _job(row: dict[str, str]) -> Job:
     layers, micro = int(_number(row, "layers")), int(_number(row, "micro_batch", 1))
     framework = row["framework"]
     engine = next((name for pattern, name in _ENGINES if pattern.search(framework)), "megatron-core")
+    if engine == "deepspeed" and row["flash_attn"] == "0":
+        # The model is Megatron's: SC21's comparison.
+        engine = "megatron-deepspeed"
     first = _argument(said, "--decoder-first-pipeline-num-layers")
     last = _argument(said, "--decoder-last-pipeline-num-layers")
     layout = said.get("--pipeline-model-parallel-layout")
@@ -148,7 +151,7 @@ def _job(row: dict[str, str]) -> Job:
         vp = len(parts) // pp
         first = sum(part.count("t") for part in parts[::pp])
         last = sum(part.count("t") for part in parts[pp - 1 :: pp])
-    zero = int(_number(row, "zero_stage", 3 if "FULL_SHARD" in row["fsdp"] else 0))
+    zero = int(_number(row, "zero_stage", 3 if engine == "fsdp" else 0))
     if row["fsdp"] == "SHARD_GRAD_OP":
         zero = 2
     if said.get("--use-megatron-fsdp"):
@@ -186,6 +189,7 @@ def _job(row: dict[str, str]) -> Job:
         fp8_weights=bool(said.get("--fp8-param-gather")),
         deterministic=bool(said.get("--deterministic-mode")),
         fused_layers=not local,
+        compiled="+compile" in framework,
         grouped_experts=bool(row["n_experts"]) and (not said or bool(said.get("--moe-grouped-gemm"))),
     )
 
@@ -240,7 +244,7 @@ def _loss(row: dict[str, str], said: dict[str, Any]) -> str:
     if "Liger" in row["framework"] or row["notes"] == "liger":
         return "chunked"
     return (
-        "compiled" if said.get("--cross-entropy-loss-fusion") or "+compile" in row["framework"] else "plain"
+        "compiled" if said.get("--cross-entropy-loss-fusion") else "plain"
     )
 
 

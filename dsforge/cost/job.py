@@ -100,6 +100,7 @@ class Job:
     chunked, which never holds all logits. `expert_tp`: TP of experts where it is not that of the rest.
     `lean_optimizer`: gradients' sums and Adam's moments in 16 bits. `deterministic`: kernels are, which
     needs cuBLAS's largest workspace. `fused_layers`: Transformer Engine's, where an engine can have them.
+    `compiled`: by torch.compile.
     """
 
     work: Work
@@ -135,6 +136,7 @@ class Job:
     fp8_weights: bool = False
     deterministic: bool = False
     fused_layers: bool = True
+    compiled: bool = False
 
     @property
     def accumulation_steps(self) -> float:

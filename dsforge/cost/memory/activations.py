@@ -26,13 +26,13 @@ _COPIES = 3
 class LayerBytes(NamedTuple):
     """Bytes of one token in one layer on one rank.
 
-    `whole`: all that the backward needs. `kept`: what stays under the job's recomputation. `input`: of the
-    layer alone.
+    `whole`: all that the backward needs. `kept`: what stays under the job's recomputation. `gradients`:
+    those that a layer's backward holds at once.
     """
 
     whole: float
     kept: float
-    input: float
+    gradients: float
 
 
 def layer_bytes(job: Job, engine: EngineMemory, *, experts: bool) -> LayerBytes:
@@ -42,24 +42,27 @@ def layer_bytes(job: Job, engine: EngineMemory, *, experts: bool) -> LayerBytes:
     hidden = work.hidden / split
     mask = _MASK * hidden if work.dropout else 0.0
     core = _core(job)
-    attention = 2 * _HALF * hidden + mask + _projections(job, engine) + core
+    attention = 2 * _HALF * hidden + mask + _projections(job) + core
     if experts and work.experts is not None:
         inside = _experts(job)
         mlp = 2 * _HALF * hidden + mask + inside
     else:
         inside = _mlp(job, work.ffn_hidden / tp)
         mlp = 2 * _HALF * hidden + mask + inside
-    whole = attention + mlp + engine.hidden_bytes * hidden
+    whole = attention + mlp + (0.0 if job.compiled else engine.hidden_bytes * hidden)
+    if engine.keeps_gathered:
+        whole += 2 * _HALF * (work.hidden - hidden)
     inputs = _HALF * work.hidden / (tp if job.sequence_parallel or engine.splits_inputs else 1)
     kept = {
         "none": whole,
         "selective": whole - core,
-        "operators": (whole + inputs) / 2,
+        "operators": inputs + _products(job) / 2,
         "alternate": (whole + inputs) / 2,
         "mlp": whole - inside,
         "full": inputs / job.recompute_every,
     }[job.recompute]
-    return LayerBytes(whole, kept, inputs)
+    gradients = _HALF * (2 * work.hidden + work.ffn_hidden / tp)
+    return LayerBytes(whole, kept, gradients)
 
 
 def _core(job: Job) -> float:
@@ -73,7 +76,7 @@ def _core(job: Job) -> float:
     return (_DROPPED_SCORES if work.dropout else _SCORES) * heads * work.seq_len / job.cp
 
 
-def _projections(job: Job, engine: EngineMemory) -> float:
+def _projections(job: Job) -> float:
     """Return queries, keys, values and the output of the core."""
     work, tp = job.work, job.tp
     latent = work.latent
@@ -83,8 +86,14 @@ def _projections(job: Job, engine: EngineMemory) -> float:
         compressed = 2 * (latent.q_rank + latent.kv_rank) + latent.rope_dim
         return _HALF * (heads * each + compressed)
     own, keys = work.attention_width / tp, max(work.head_dim, work.kv_width / tp)
-    again = own + keys if engine.keeps_qkv else 0.0
-    return _HALF * (2 * own + 2 * keys + again)
+    return _HALF * (2 * own + 2 * keys)
+
+
+def _products(job: Job) -> float:
+    """Return what the matrix products and the attention core give; the core's counts twice."""
+    work = job.work
+    width = 3 * work.attention_width + 2 * work.kv_width + (2 if work.gated else 1) * work.ffn_hidden
+    return _HALF * (width + work.hidden + work.hidden * job.tp) / job.tp
 
 
 def _mlp(job: Job, width: float) -> float:

@@ -15,23 +15,26 @@ MIB = 2**20
 class EngineMemory:
     """What a training engine holds besides what its layout says.
 
-    Facts: `states`, which copies of a parameter it keeps; `keeps_qkv`: values are a view of the whole
-    projection, so that stays for the backward; `splits_inputs`: what a recomputed layer keeps is split
+    Facts: `states`, which copies of a parameter it keeps; `keeps_gathered`: what sequence
+    parallelism gathers stays for the backward; `late_gradients`: made by the backward, so that without
+    accumulation none are there as activations peak; `splits_inputs`: what a recomputed layer keeps is split
     over TP; `transformer_engine`, whose matrix products have a workspace of their own; `whole_mask`: the
     data loader makes a mask of sequence x sequence. Fitted: `hidden_bytes` more than the formula a token,
     layer and hidden element; `logit_bytes` an entry of the logits, all copies and gradients; `reserve`: a
-    share of what is allocated at the peak beyond what lasts, that the allocator holds on top;
-    `context_mib`: what nvidia-smi shows beyond what is reserved.
+    share of what is allocated at the peak beyond what lasts, that the allocator holds on top; `pool_mib`
+    that it holds in any case, from start-up and the update; `context_mib`: what nvidia-smi shows beyond what is reserved.
     """
 
     states: Literal["megatron", "deepspeed", "fsdp", "nanotron"]
-    keeps_qkv: bool
+    keeps_gathered: bool
+    late_gradients: bool
     splits_inputs: bool
     transformer_engine: bool
     whole_mask: bool
     hidden_bytes: float
     logit_bytes: float
     reserve: float
+    pool_mib: float
     context_mib: float
 
 

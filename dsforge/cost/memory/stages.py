@@ -6,7 +6,7 @@ from dsforge.cost.job import Job
 from dsforge.cost.memory.activations import layer_bytes
 from dsforge.cost.memory.constants import MIB, EngineMemory, MemoryConstants, memory_constants
 from dsforge.cost.memory.parameters import Held, layer, stage
-from dsforge.cost.memory.states import states
+from dsforge.cost.memory.states import States, states
 from dsforge.cost.memory.types import StageMemory
 from dsforge.cost.memory.workspaces import standing
 
@@ -14,8 +14,10 @@ _HALF = 2
 _LASTING = ("weights", "gradients", "sums", "optimizer", "standing")
 _COMPILED_LOSS = 4
 """Bytes of an entry of the logits that a compiled loss keeps more than one that works in place."""
-_BUCKET_BYTES = 2 * 500_000_000
-"""DeepSpeed's `reduce_bucket_size`, elements of 16 bits; never more than the gradients."""
+_BUCKET = 500_000_000
+"""Parameters whose gradients DeepSpeed reduces at once (`reduce_bucket_size`)."""
+_LIVE = 1_000_000_000
+"""Parameters that ZeRO-3 keeps gathered (`stage3_max_live_parameters`)."""
 
 
 def stage_memory(job: Job, constants: MemoryConstants | None = None) -> tuple[StageMemory, ...]:
@@ -109,7 +111,7 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
         activations += work.mtp * mixed.kept
     again = 0.0
     if job.recompute not in ("none", "selective"):
-        again = tokens * max(0.0, mixed.whole - mixed.kept) * min(layers, job.recompute_every)
+        again = tokens * ((mixed.whole - mixed.kept) * min(layers, job.recompute_every) + mixed.gradients)
     ends = (first or last) * tokens * work.seq_len if engine.whole_mask else 0.0
     logits = 0.0
     if last:
@@ -122,14 +124,18 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
         "sums": int(kept.sums),
         "optimizer": int(kept.optimizer),
         "standing": int(standing(job, engine)),
-        "gathered": int(_gathered(job, engine.states, held)),
+        "gathered": int(_gathered(job, engine.states, held, kept)),
         "activations": int(activations * tokens + ends),
         "recomputed": int(again) if again >= logits else 0,
         "logits": int(logits) if logits > again else 0,
     }
+    if engine.late_gradients and job.accumulation_steps <= 1:
+        made = components["activations"] + components["recomputed"] + components["logits"]
+        for name in ("gradients", "sums"):
+            components[name], made = max(0, components[name] - made), max(0, made - components[name])
     allocated = sum(components.values())
     static = sum(components[name] for name in _LASTING)
-    reserved = allocated + int(engine.reserve * (allocated - static))
+    reserved = allocated + int(engine.reserve * (allocated - static) + engine.pool_mib * MIB)
     offloaded = int(kept.offloaded * job.machine.gpus_per_node)
     return StageMemory(
         stage=index,
@@ -150,15 +156,19 @@ def _logit_bytes(job: Job, engine: EngineMemory) -> float:
     return engine.logit_bytes + (_COMPILED_LOSS if job.loss == "compiled" else 0.0)
 
 
-def _gathered(job: Job, kind: str, held: Held) -> float:
-    """Return what sharding gathers and reduces at once, in 16 bits."""
+def _gathered(job: Job, kind: str, held: Held, kept: States) -> float:
+    """Return the weights that sharding gathers, and gradients on their way to where they are summed."""
     whole = sum(held)
     one = sum(layer(job, experts=job.work.experts is not None))
     if kind == "fsdp":
         # The weights of a layer and of the next, and the gradients of one; all weights where they stay.
         return _HALF * (3 * one if job.zero >= 3 else whole + one) if job.dp > 1 else 0.0
+    if kind == "deepspeed" and job.zero >= 3:
+        largest = max(one / 3, job.work.vocab / job.tp * job.work.hidden)
+        return _HALF * (min(_LIVE, whole) + 2 * largest + min(_BUCKET, whole))
     if job.zero >= 3:
         return float(_HALF * 3 * one)
-    if kind == "deepspeed" and job.zero >= 1:
-        return float(min(_BUCKET_BYTES, _HALF * whole))
-    return 0.0
+    if kind == "deepspeed" and job.zero == 1:
+        # In bf16 all 16-bit gradients once more beside their sums; else fp32 ones of the part to update.
+        return _HALF * whole if kept.sums else kept.optimizer / 3 + _HALF * min(_BUCKET, whole)
+    return _HALF * float(min(_BUCKET, whole)) if kind == "deepspeed" and job.zero == 2 else 0.0
