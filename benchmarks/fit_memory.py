@@ -16,13 +16,21 @@ from scipy.optimize import least_squares
 from dsforge.cost.memory.constants import MemoryConstants, build
 
 FITTED: dict[str, tuple[str, ...]] = {
+    "megatron-core": ("group_mib", "hidden_bytes", "logit_bytes"),
     "megatron-deepspeed": ("reserve", "context_mib"),
     "deepspeed": ("hidden_bytes", "logit_bytes", "reserve", "pool_mib"),
     "fsdp2": ("hidden_bytes", "logit_bytes", "reserve"),
     "fsdp": ("logit_bytes",),
     "nanotron": ("hidden_bytes", "logit_bytes", "reserve", "pool_mib"),
 }
-_UNIT = {"hidden_bytes": 8.0, "logit_bytes": 8.0, "reserve": 0.2, "pool_mib": 4000.0, "context_mib": 4000.0}
+_UNIT = {
+    "hidden_bytes": 8.0,
+    "logit_bytes": 8.0,
+    "reserve": 0.2,
+    "pool_mib": 4000.0,
+    "group_mib": 4.0,
+    "context_mib": 4000.0,
+}
 """How far a constant goes before it weighs as much as an error of `_PRIOR`."""
 _PRIOR = 0.01
 _ROBUST = 0.04
@@ -56,8 +64,13 @@ def _fit(rows: list[Occupied], constants: dict[str, Any], engine: str, keys: tup
         return np.concatenate([[away(row, built) for row in rows], _PRIOR * (values - first) / units])
 
     found = least_squares(
-        residuals, np.maximum(first, 1e-3 * units), loss="soft_l1", f_scale=_ROBUST, bounds=(0, np.inf),
-        x_scale=units, diff_step=1e-4,
+        residuals,
+        np.maximum(first, 1e-3 * units),
+        loss="soft_l1",
+        f_scale=_ROBUST,
+        bounds=(0, np.inf),
+        x_scale=units,
+        diff_step=1e-4,
     )
     values = [float(f"{value:.3g}") for value in found.x]
     constants["engines"][engine].update(zip(keys, values, strict=True))

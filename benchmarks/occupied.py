@@ -36,19 +36,13 @@ _ENGINES = (
     (re.compile("^DeepSpeed"), "deepspeed"),
     (re.compile("^Megatron-DeepSpeed"), "megatron-deepspeed"),
 )
-_RECOMPUTE = {
-    "full": "full",
-    "selective": "selective",
-    "selective(core_attn)": "selective",
-    "selective(op)": "operators",
-    "selective(layer)": "alternate",
-    "selective(mlp)": "mlp",
-    "selective(mlp+core_attn)": "mlp",
-    "selective(layernorm+moe_act)": "selective",
-}
+_RECOMPUTE = {"full": "full", "selective(op)": "operators", "selective(layer)": "alternate"}
 _VOCAB = 50257
 """GPT-2's, where a run's arguments name its tokenizer alone."""
-_SHARED_EXPERTS = {"moonlight-16b-a3b": 2}
+_MOONLIGHT = Latent(q_rank=0, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
+"""From the models' own configurations; the table has no columns for them: shared experts, dense layers, latent
+attention."""
+_KNOWN: dict[str, tuple[int, int, Latent | None]] = {"moonlight-16b-a3b": (2, 1, _MOONLIGHT)}
 GIB = 2**30
 
 
@@ -159,7 +153,7 @@ def _job(row: dict[str, str]) -> Job:
     backend = said.get("--attention-backend")
     local = said.get("--transformer-impl") == "local"
     unfused = row["flash_attn"] == "0" or backend == "unfused" or (local and backend is None)
-    recompute = _RECOMPUTE.get(row["recompute"] or "none", "none")
+    recompute, modules = _recomputed(row, said)
     return Job(
         work=_work(row, said, tp),
         machine=_machine(row),
@@ -176,6 +170,7 @@ def _job(row: dict[str, str]) -> Job:
         ep=int(_number(row, "ep", 1)),
         zero=zero,
         recompute=recompute,
+        recompute_modules=modules,
         sequence_parallel=row["sequence_parallel"] == "1",
         flash_attention=not unfused,
         offload="offload" in row["fsdp"].lower(),
@@ -201,7 +196,7 @@ def _work(row: dict[str, str], said: dict[str, Any], tp: int) -> Work:
     if said.get("--swiglu") and "--ffn-hidden-size" not in said:
         # Megatron's default for gated MLPs: megatron/training/arguments.py.
         ffn = int(4 * hidden * 2 / 3 / 64) * 64
-    experts = None
+    experts, known = None, _KNOWN.get(row["model"], (0, 0, None))
     if row["n_experts"]:
         width = int(_number(row, "moe_ffn", ffn))
         shared = _argument(said, "--moe-shared-expert-intermediate-size") or 0
@@ -209,10 +204,10 @@ def _work(row: dict[str, str], said: dict[str, Any], tp: int) -> Work:
             int(_number(row, "n_experts")),
             int(_number(row, "topk")),
             width,
-            shared / width or _SHARED_EXPERTS.get(row["model"], 0),
-            _dense_layers(said.get("--moe-layer-freq", "")),
+            shared / width or known[0],
+            _dense_layers(said.get("--moe-layer-freq", "")) or known[1],
         )
-    latent = None
+    latent = known[2]
     if said.get("--multi-latent-attention"):
         keys = ("--q-lora-rank", "--kv-lora-rank", "--qk-head-dim", "--qk-pos-emb-head-dim", "--v-head-dim")
         latent = Latent(*(_argument(said, key) or 0 for key in keys))
@@ -240,19 +235,33 @@ def _work(row: dict[str, str], said: dict[str, Any], tp: int) -> Work:
     )
 
 
+def _recomputed(row: dict[str, str], said: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Return the kind of recomputation, and of a selective one what it recomputes."""
+    told = row["recompute"]
+    if told in _RECOMPUTE:
+        return _RECOMPUTE[told], ("core_attn",)
+    if not told.startswith("selective"):
+        return "none", ("core_attn",)
+    named = re.findall(r"\w+", told.partition("(")[2]) or re.findall(
+        r"\w+", said.get("--recompute-modules", "")
+    )
+    if "fine_grained_offloading" in row["id"]:
+        # A run's name tells what its arguments do not: attention's scores go to the host.
+        named.append("core_attn")
+    return "selective", tuple(named) or ("core_attn",)
+
+
 def _loss(row: dict[str, str], said: dict[str, Any]) -> str:
     if "Liger" in row["framework"] or row["notes"] == "liger":
         return "chunked"
-    return (
-        "compiled" if said.get("--cross-entropy-loss-fusion") else "plain"
-    )
+    return "compiled" if said.get("--cross-entropy-loss-fusion") else "plain"
 
 
 def _lean(row: dict[str, str], said: dict[str, Any]) -> bool:
-    """Tell whether sums and moments are in 16 bits: as arguments say, and Bridge's recipes with experts."""
+    """Tell whether sums and moments are in 16 bits: as arguments say, and in Bridge's recipes."""
     if said.get("--use-precision-aware-optimizer"):
         return said.get("--exp-avg-dtype") in ("bf16", "fp16")
-    return row["framework"] == "Megatron-Bridge" and row["arch"] == "moe"
+    return row["framework"] == "Megatron-Bridge"
 
 
 def _machine(row: dict[str, str]) -> Machine:

@@ -91,14 +91,17 @@ class Job:
     """One training job. `micro` and `global_batch` in samples; `vp`: virtual stages of a pipeline stage.
 
     `precision`: fp32, fp16, bf16, fp8, fp4. `zero`: 0 to 3, FSDP being 3. `recompute`: none, selective (the
-    attention core), mlp (its inside), operators (half of a layer's), alternate (every other layer), full.
-    `engine`: a row of the calibration. `offload`: the optimizer runs on the host. What follows matters to
-    memory alone. `schedule`: gpipe or 1f1b, interleaved where `vp` is more than 1; `vp_group`: micro-batches
-    that a virtual stage takes in turn, PP where None. `recompute_every`: layers between two kept inputs
-    under full recomputation. `first_layers`, `last_layers`: of these stages where layers are not dealt out
-    evenly; `ends_count`: embedding and loss count as a layer each in dealing. `loss`: plain, compiled, or
-    chunked, which never holds all logits. `expert_tp`: TP of experts where it is not that of the rest.
-    `lean_optimizer`: gradients' sums and Adam's moments in 16 bits. `deterministic`: kernels are, which
+    attention core), operators (half of a layer's), alternate (every other layer), full. `engine`: a row of
+    the calibration. `offload`: the optimizer runs on the host.
+
+    What follows matters to memory alone. `schedule`: gpipe or 1f1b, interleaved where `vp` is more than 1;
+    `vp_group`: micro-batches that a virtual stage takes in turn, PP where None. `recompute_modules`: what is
+    recomputed where it is selective, in Megatron's words: core_attn, layernorm, mlp, moe, moe_act,
+    mla_up_proj. `recompute_every`: layers between two kept inputs under full recomputation. `first_layers`,
+    `last_layers`: of these stages where layers are not dealt out evenly; `ends_count`: embedding and loss
+    count as a layer each in dealing. `loss`: plain, compiled, or chunked, which never holds all logits.
+    `expert_tp`: TP of experts where it is not that of the rest; `grouped_experts`: in one kernel.
+    `lean_optimizer`: sums of gradients and Adam's moments in 16 bits. `deterministic`: kernels are, which
     needs cuBLAS's largest workspace. `fused_layers`: Transformer Engine's, where an engine can have them.
     `compiled`: by torch.compile.
     """
@@ -125,6 +128,7 @@ class Job:
     on_nvme: bool = False
     schedule: str = "1f1b"
     vp_group: int | None = None
+    recompute_modules: tuple[str, ...] = ("core_attn",)
     recompute_every: int = 1
     first_layers: int | None = None
     last_layers: int | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dsforge.cost.job import Job
+from dsforge.cost.job import Job, Latent, Work
 from dsforge.cost.memory.constants import EngineMemory
 
 _HALF = 2
@@ -38,27 +38,28 @@ class LayerBytes(NamedTuple):
 def layer_bytes(job: Job, engine: EngineMemory, *, experts: bool) -> LayerBytes:
     """Return what one token costs in one layer, with its MLP plain or of experts."""
     work, tp = job.work, job.tp
-    split = tp if job.sequence_parallel else 1
-    hidden = work.hidden / split
-    mask = _MASK * hidden if work.dropout else 0.0
-    core = _core(job)
-    attention = 2 * _HALF * hidden + mask + _projections(job) + core
-    if experts and work.experts is not None:
-        inside = _experts(job)
-        mlp = 2 * _HALF * hidden + mask + inside
-    else:
-        inside = _mlp(job, work.ffn_hidden / tp)
-        mlp = 2 * _HALF * hidden + mask + inside
-    whole = attention + mlp + (0.0 if job.compiled else engine.hidden_bytes * hidden)
+    experts = experts and work.experts is not None
+    hidden = work.hidden / (tp if job.sequence_parallel else 1)
+    parts = {
+        "layernorm": 2 * _HALF * hidden,
+        "core_attn": _core(job),
+        "mla_up_proj": 0.0 if work.latent is None else _expanded(work, work.latent) / tp,
+        "mlp": 0.0 if experts else _mlp(job, work.ffn_hidden / tp),
+        "moe_act": _routed_width(job) * _HALF if experts else 0.0,
+        "moe": _experts(job) if experts else 0.0,
+    }
+    masks = 2 * _MASK * hidden if work.dropout else 0.0
+    # Norms' outputs are what enters the first matrices; with them stand their inputs.
+    whole = 2 * parts["layernorm"] + masks + _projections(job) + parts["core_attn"] + parts["mlp"]
+    whole += parts["moe"] + (0.0 if job.compiled else engine.hidden_bytes * hidden)
     if engine.keeps_gathered:
         whole += 2 * _HALF * (work.hidden - hidden)
     inputs = _HALF * work.hidden / (tp if job.sequence_parallel or engine.splits_inputs else 1)
     kept = {
         "none": whole,
-        "selective": whole - core,
+        "selective": whole - sum(parts[name] for name in job.recompute_modules),
         "operators": inputs + _products(job) / 2,
         "alternate": (whole + inputs) / 2,
-        "mlp": whole - inside,
         "full": inputs / job.recompute_every,
     }[job.recompute]
     gradients = _HALF * (2 * work.hidden + work.ffn_hidden / tp)
@@ -81,12 +82,15 @@ def _projections(job: Job) -> float:
     work, tp = job.work, job.tp
     latent = work.latent
     if latent is not None:
-        heads = work.heads / tp
-        each = 2 * (latent.nope_dim + latent.rope_dim) + 2 * latent.value_dim
         compressed = 2 * (latent.q_rank + latent.kv_rank) + latent.rope_dim
-        return _HALF * (heads * each + compressed)
+        return _HALF * (work.heads / tp * latent.value_dim + compressed) + _expanded(work, latent) / tp
     own, keys = work.attention_width / tp, max(work.head_dim, work.kv_width / tp)
     return _HALF * (2 * own + 2 * keys)
+
+
+def _expanded(work: Work, latent: Latent) -> float:
+    """Return queries, keys and values of all heads."""
+    return _HALF * work.heads * (2 * (latent.nope_dim + latent.rope_dim) + latent.value_dim)
 
 
 def _products(job: Job) -> float:
@@ -101,14 +105,26 @@ def _mlp(job: Job, width: float) -> float:
     return _HALF * width * (3 if job.work.gated else 2)
 
 
+def _copies(job: Job) -> float:
+    """Return how often a rank holds one token's row for its experts.
+
+    Under sequence parallelism every rank routes its own part; TP within experts gathers that part again.
+    """
+    assert job.work.experts is not None, "asked of layers of experts"
+    own = (job.expert_tp or job.tp) / job.tp if job.sequence_parallel else 1.0
+    return job.work.experts.chosen * own
+
+
+def _routed_width(job: Job) -> float:
+    """Return the width that a rank holds of the experts of one token, all together."""
+    assert job.work.experts is not None, "asked of layers of experts"
+    return _copies(job) * job.work.experts.width / (job.expert_tp or job.tp)
+
+
 def _experts(job: Job) -> float:
     """Return each token's copies for its experts, before and after, and what is inside them."""
     work, mixture = job.work, job.work.experts
     assert mixture is not None, "asked of layers of experts"
-    etp = job.expert_tp or job.tp
-    # Every rank routes its own part of the sequence; TP within experts gathers that part again.
-    copies = mixture.chosen * etp / job.tp
-    moved = _COPIES * _HALF * work.hidden * copies
-    inside = _mlp(job, mixture.width / etp) * copies
+    moved = _COPIES * _HALF * work.hidden * _copies(job)
     shared = _mlp(job, mixture.shared * mixture.width / job.tp)
-    return moved + inside + shared
+    return moved + _mlp(job, _routed_width(job)) + shared

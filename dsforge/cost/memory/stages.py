@@ -110,7 +110,7 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
     if last:
         activations += work.mtp * mixed.kept
     again = 0.0
-    if job.recompute not in ("none", "selective"):
+    if job.recompute not in ("none", "selective") or job.recompute_modules != ("core_attn",):
         again = tokens * ((mixed.whole - mixed.kept) * min(layers, job.recompute_every) + mixed.gradients)
     ends = (first or last) * tokens * work.seq_len if engine.whole_mask else 0.0
     logits = 0.0

@@ -11,8 +11,9 @@ from dsforge.cost.states import MEGATRON, sums_in_fp32
 
 _OPTIMIZER = 12
 """Adam's two moments and a master copy, in fp32."""
-_LEAN_OPTIMIZER = 8
-"""With the moments in 16 bits."""
+_LEAN_OPTIMIZER = 6
+"""Moments in 16 bits, and of the master copy the 16 bits that the weight lacks (Transformer Engine's FusedAdam,
+`store_param_remainders`)."""
 
 
 class States(NamedTuple):

@@ -37,7 +37,12 @@ def workspaces(job: Job, engine: EngineMemory) -> float:
 def standing(job: Job, engine: EngineMemory) -> float:
     """Return bytes of all buffers that last from step to step."""
     found = workspaces(job, engine)
+    kinds = (job.pp > 1) + (job.cp > 1) + (2 if job.work.experts else 0)
+    found += engine.group_mib * MIB * kinds
     row = _HALF * job.tokens * job.work.hidden
+    if engine.states == "megatron" and job.zero >= 3:
+        # Megatron's FSDP keeps embedding and head gathered, and a gradient of that size in 16 and 32 bits.
+        found += 10 * job.work.vocab / job.tp * job.work.hidden
     if job.pp > 1:
         found += 2 * row * job.vp / (job.tp if job.sequence_parallel else 1)
     if job.sequence_parallel and job.tp > 1:
