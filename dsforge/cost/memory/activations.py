@@ -19,8 +19,8 @@ _DROPPED_SCORES = 5
 """Of an unfused softmax: its result, and with dropout the mask and what passes it."""
 _LOGSUM = 4
 """FlashAttention keeps one fp32 number a head and token (Dao et al. 2022, algorithm 1)."""
-_COPIES = 3
-"""Of a token for an expert: as it arrives, as it enters the expert and as it leaves."""
+_COPIES = 4
+"""Of a token for an expert: as it is sent, as it enters the expert, as it leaves and as it is back."""
 
 
 class LayerBytes(NamedTuple):

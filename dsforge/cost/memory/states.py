@@ -12,8 +12,8 @@ from dsforge.cost.states import MEGATRON, sums_in_fp32
 _OPTIMIZER = 12
 """Adam's two moments and a master copy, in fp32."""
 _LEAN_OPTIMIZER = 6
-"""Moments in 16 bits, and of the master copy the 16 bits that the weight lacks (Transformer Engine's FusedAdam,
-`store_param_remainders`)."""
+"""Moments in 16 bits, and of the master copy the 16 bits that the weight lacks (Transformer Engine,
+FusedAdam's `store_param_remainders`)."""
 
 
 class States(NamedTuple):
