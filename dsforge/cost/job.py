@@ -7,30 +7,39 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A mixture of experts: `width` of each; `shared` ones every token passes, `chosen` ones are its own."""
+    """A mixture of experts: `width` of each; `shared` ones every token passes, `chosen` ones are its own.
+
+    `dense_layers`: how many layers, the first ones, have a plain MLP instead.
+    """
 
     count: int
     chosen: int
     width: int
-    shared: int = 0
+    shared: float = 0
+    dense_layers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): ranks of the compressed query (0: none) and
-    key-value, and widths of a head: without position, with position, of the value.
+    """Latent attention (DeepSeek-V2, arXiv:2405.04434): ranks of the compressed queries (0: none) and keys, and
+    widths of a head's parts.
     """
 
-    query_rank: int
+    q_rank: int
     kv_rank: int
-    plain: int
-    rotary: int
-    value: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A decoder's layers: widths in elements, `seq_len` in tokens. `gated`: the MLP has a third matrix."""
+    """A decoder's layers: widths in elements, `seq_len` in tokens. `gated`: the MLP has a third matrix.
+
+    `vocab` as the layers hold it, padded. `tied`: the head is the embedding. `bias`: of all matrices of the
+    layers. `norm_bias`: LayerNorm. `positions`: learned ones. `dropout`: some is on, so masks are kept.
+    `mtp`: layers that predict further tokens, each with a pass of the head.
+    """
 
     layers: int
     hidden: int
@@ -42,14 +51,20 @@ class Work:
     seq_len: int
     gated: bool
     experts: Experts | None = None
+    tied: bool = False
+    bias: bool = False
+    norm_bias: bool = False
+    positions: int = 0
+    dropout: bool = False
     latent: Latent | None = None
+    mtp: int = 0
 
     @property
     def score_width(self) -> float:
         """Width of all heads in the products of the attention core: the mean of queries and values."""
         if self.latent is None:
             return self.attention_width
-        return self.heads * (self.latent.plain + self.latent.rotary + self.latent.value) / 2
+        return self.heads * (self.latent.nope_dim + self.latent.rope_dim + self.latent.value_dim) / 2
 
     @property
     def projections(self) -> tuple[tuple[int, int], ...]:
@@ -57,15 +72,15 @@ class Work:
         latent = self.latent
         if latent is None:
             return ((self.hidden, self.attention_width + 2 * self.kv_width),)
-        query = self.heads * (latent.plain + latent.rotary)
-        kv = (latent.kv_rank, self.heads * (latent.plain + latent.value))
-        down = (self.hidden, latent.query_rank + latent.kv_rank + latent.rotary)
-        return (down, kv, (latent.query_rank or self.hidden, query))
+        query = self.heads * (latent.nope_dim + latent.rope_dim)
+        kv = (latent.kv_rank, self.heads * (latent.nope_dim + latent.value_dim))
+        down = (self.hidden, latent.q_rank + latent.kv_rank + latent.rope_dim)
+        return (down, kv, (latent.q_rank or self.hidden, query))
 
     @property
     def output_width(self) -> int:
         """Width of what attention's output matrix takes."""
-        return self.attention_width if self.latent is None else self.heads * self.latent.value
+        return self.attention_width if self.latent is None else self.heads * self.latent.value_dim
 
     @property
     def attention_parameters(self) -> int:
@@ -108,6 +123,17 @@ class Job:
     `precision`: fp32, fp16, bf16, fp8, fp4. `zero`: 0 to 3, FSDP being 3. `recompute`: none, selective (the
     attention core), operators (half of a layer's), alternate (every other layer), full. `engine`: a row of
     the calibration. `offload`: the optimizer runs on the host.
+
+    What follows matters to memory alone. `schedule`: gpipe or 1f1b, interleaved where `vp` is more than 1;
+    `vp_group`: micro-batches that a virtual stage takes in turn, PP where None. `recompute_modules`: what is
+    recomputed where it is selective, in Megatron's words: core_attn, layernorm, mlp, moe, moe_act,
+    mla_up_proj. `recompute_every`: layers between two kept inputs under full recomputation. `first_layers`,
+    `last_layers`: of these stages where layers are not dealt out evenly; `ends_count`: embedding and loss
+    count as a layer each in dealing. `loss`: plain, compiled, or chunked, which never holds all logits.
+    `expert_tp`: TP of experts where it is not that of the rest; `grouped_experts`: in one kernel.
+    `lean_optimizer`: sums of gradients and Adam's moments in 16 bits. `deterministic`: kernels are, which
+    needs cuBLAS's largest workspace. `fused_layers`: Transformer Engine's, where an engine can have them.
+    `compiled`: by torch.compile.
     """
 
     work: Work
@@ -128,6 +154,23 @@ class Job:
     sequence_parallel: bool = False
     flash_attention: bool = True
     offload: bool = False
+    offload_parameters: bool = False
+    on_nvme: bool = False
+    schedule: str = "1f1b"
+    vp_group: int | None = None
+    recompute_modules: tuple[str, ...] = ("core_attn",)
+    recompute_every: int = 1
+    first_layers: int | None = None
+    last_layers: int | None = None
+    ends_count: bool = False
+    loss: str = "plain"
+    expert_tp: int | None = None
+    grouped_experts: bool = True
+    lean_optimizer: bool = False
+    fp8_weights: bool = False
+    deterministic: bool = False
+    fused_layers: bool = True
+    compiled: bool = False
 
     @property
     def accumulation_steps(self) -> float:
