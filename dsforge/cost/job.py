@@ -7,17 +7,37 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A mixture of experts: `width` of each; `shared` ones every token passes, `chosen` ones are its own."""
+    """A mixture of experts: `width` of each; `shared` ones every token passes, `chosen` ones are its own.
+
+    `dense_layers`: how many layers, the first ones, have a plain MLP instead.
+    """
 
     count: int
     chosen: int
     width: int
     shared: int = 0
+    dense_layers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Latent:
+    """Latent attention: ranks of the compressed queries (0: none) and keys, and widths of a head's parts."""
+
+    q_rank: int
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A decoder's layers: widths in elements, `seq_len` in tokens. `gated`: the MLP has a third matrix."""
+    """A decoder's layers: widths in elements, `seq_len` in tokens. `gated`: the MLP has a third matrix.
+
+    `vocab` as the layers hold it, padded. `tied`: the head is the embedding. `bias`: of all matrices of the
+    layers. `norm_bias`: LayerNorm. `positions`: learned ones. `dropout`: some is on, so masks are kept.
+    `mtp`: layers that predict further tokens, each with a pass of the head.
+    """
 
     layers: int
     hidden: int
@@ -29,6 +49,13 @@ class Work:
     seq_len: int
     gated: bool
     experts: Experts | None = None
+    tied: bool = False
+    bias: bool = False
+    norm_bias: bool = False
+    positions: int = 0
+    dropout: bool = False
+    latent: Latent | None = None
+    mtp: int = 0
 
     @property
     def attention_width(self) -> int:
@@ -65,7 +92,11 @@ class Job:
 
     `precision`: fp32, fp16, bf16, fp8, fp4. `zero`: 0 to 3, FSDP being 3. `recompute`: none, selective (the
     attention core), operators (half of a layer's), alternate (every other layer), full. `engine`: a row of
-    the calibration. `offload`: the optimizer runs on the host.
+    the calibration. `offload`: the optimizer runs on the host, with `offload_parameters` the weights stay
+    there, too, with `on_nvme` on its disks. `schedule`: gpipe or 1f1b, interleaved where `vp` is more than 1.
+    `recompute_every`: layers between two kept inputs under full recomputation. `first_layers`,
+    `last_layers`: of these stages where layers are not dealt out evenly. `expert_tp`: TP of experts where it
+    is not that of the rest. `fused_loss`: logits are never whole in memory. `fp8_weights`: kept in 8 bits.
     """
 
     work: Work
@@ -86,6 +117,15 @@ class Job:
     sequence_parallel: bool = False
     flash_attention: bool = True
     offload: bool = False
+    offload_parameters: bool = False
+    on_nvme: bool = False
+    schedule: str = "1f1b"
+    recompute_every: int = 1
+    first_layers: int | None = None
+    last_layers: int | None = None
+    expert_tp: int | None = None
+    fused_loss: bool = False
+    fp8_weights: bool = False
 
     @property
     def accumulation_steps(self) -> float:
