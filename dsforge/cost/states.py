@@ -91,8 +91,10 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """A rank's parameters by how many ranks hold the same: replicas and parts of sequences, or for experts
-    all ranks of the stage to which EP deals the same ones."""
+    """A rank's parameters, and how many ranks hold the same ones.
+
+    `copies`: replicas and parts of sequences. `expert_copies`: ranks of the stage with the same experts.
+    """
 
     shared: int
     copies: int

@@ -53,9 +53,7 @@ class Degrees:
     def groups(self, axis: str) -> Iterator[tuple[int, ...]]:
         """Yield the groups along `tp`, `cp`, `dp`, `pp` or `ep`, each in ascending rank order."""
         if axis == "ep":
-            yield from (
-                tuple(range(first, first + self.ep)) for first in range(0, self.world_size, self.ep)
-            )
+            yield from (tuple(range(first, first + self.ep)) for first in range(0, self.world_size, self.ep))
             return
         seen = set()
         for rank in range(self.world_size):

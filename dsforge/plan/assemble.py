@@ -12,13 +12,13 @@ from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.hf.training import training_config
 from dsforge.catalog.tables import Hardware
 from dsforge.cost.states import nominal
-from dsforge.external.values import INIT_STD
 from dsforge.layout.hf_config import config_of
 from dsforge.layout.shape import Shape
 from dsforge.layout.stages import stage_components
 from dsforge.plan.auto import Resolved
 from dsforge.plan.environment import derive_environment
 from dsforge.plan.launcher import choose_launcher
+from dsforge.plan.model import model_of
 from dsforge.plan.program import asks_for, program, program_of, values_of
 from dsforge.plan.types import (
     Batch,
@@ -27,7 +27,6 @@ from dsforge.plan.types import (
     DataSet,
     Launch,
     Layout,
-    Model,
     Nominal,
     Offload,
     Optimizer,
@@ -38,8 +37,8 @@ from dsforge.plan.types import (
     Stage,
     Train,
 )
-from dsforge.recipe.settled import SettledRecipe
 from dsforge.recipe.sections import SlurmSection
+from dsforge.recipe.settled import SettledRecipe
 
 BUILTIN_VOCAB_LIMIT = 4096
 """Largest tokenizer trained on the built-in corpus: a few megabytes of text fill no more."""
@@ -73,7 +72,7 @@ def assemble(
         trainer=recipe.trainer,
         accelerator="cpu" if hardware.accelerator == "cpu" else "cuda",
         gpu=hardware.name,
-        model=_model(shape, resolved.padded_vocab, hf_config),
+        model=model_of(shape, resolved.padded_vocab, hf_config),
         parameters=Parameters(
             total=shape.parameters(), active=shape.active_parameters(), by_component=shape.components()
         ),
@@ -104,34 +103,6 @@ def assemble(
         nominal=_nominal(recipe, shape),
         decisions=tuple(resolved.decisions),
         findings=tuple(finding.as_dict() for finding in findings),
-    )
-
-
-def _model(shape: Shape, padded_vocab: int, hf_config: dict[str, Any] | None) -> Model:
-    traits = shape.traits
-    return Model(
-        name=shape.name,
-        arch=shape.arch,
-        layers=shape.layers,
-        hidden=shape.hidden,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        ffn_hidden=shape.ffn_hidden,
-        vocab=shape.vocab,
-        padded_vocab=padded_vocab,
-        max_positions=shape.max_positions,
-        tied=shape.tied,
-        norm=traits.norm,
-        norm_eps=shape.norm_eps,
-        activation=traits.activation,
-        position=traits.position,
-        rope_theta=shape.rope_theta,
-        linear_bias=traits.qkv_bias and traits.output_bias and traits.mlp_bias,
-        qkv_bias=traits.qkv_bias,
-        qk_norm=traits.qk_norm,
-        init_std=(hf_config or {}).get("initializer_range", INIT_STD),
-        hf_config=hf_config,
     )
 
 

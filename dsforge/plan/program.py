@@ -61,9 +61,7 @@ def _resolved(section: S, field: str, value: Any) -> S:
     return copy
 
 
-def values_of(
-    recipe: SettledRecipe, shape: Shape, hardware: Hardware, resolved: Resolved
-) -> dict[str, Any]:
+def values_of(recipe: SettledRecipe, shape: Shape, hardware: Hardware, resolved: Resolved) -> dict[str, Any]:
     """Return everything the recipe says by name, and what is passed on as `argument.*`."""
     values = recipe_values(
         recipe,

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from dsforge.catalog.families import Experts, LatentAttention
+
 SCHEMA_VERSION = 1
 
 
@@ -47,6 +49,8 @@ class Model(Frozen):
     init_std: float
     hf_config: dict[str, Any] | None = None
     """Values of a Hugging Face `config.json`, for a trainer that builds the model from one."""
+    experts: Experts | None = None
+    latent: LatentAttention | None = None
 
 
 class Stage(Frozen):

@@ -119,9 +119,7 @@ class ParallelSection(Section):
     ep: Degree | Auto = Field(
         default=1, description="Expert-parallel degree: ranks that share out the experts, whole ones each."
     )
-    dp: Degree | Auto = Field(
-        default="auto", description="Replicas; auto: what the cluster leaves."
-    )
+    dp: Degree | Auto = Field(default="auto", description="Replicas; auto: what the cluster leaves.")
     zero: Annotated[Literal[0, 1, 2, 3, "auto"], NotBoolean] = Field(
         default="auto",
         description="ZeRO stage; auto alone: 1 with a pipeline, else the lowest whose states and fp32 sums "
@@ -143,9 +141,7 @@ class ParallelSection(Section):
 class OffloadSection(Section):
     """Where states live besides the GPU."""
 
-    optimizer: Literal["none", "cpu", "nvme", "auto"] = Field(
-        default="none", description="Optimizer states."
-    )
+    optimizer: Literal["none", "cpu", "nvme", "auto"] = Field(default="none", description="Optimizer states.")
     parameters: Literal["none", "cpu", "nvme", "auto"] = Field(
         default="none", description="Parameters (ZeRO-3)."
     )

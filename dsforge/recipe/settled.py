@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from dsforge.recipe.model import Recipe
 from dsforge.recipe.sections import OffloadSection, ParallelSection, Section, TrainSection
@@ -78,7 +78,7 @@ def settled(recipe: Recipe, chosen: Mapping[str, Any]) -> SettledRecipe:
     values = {name: getattr(recipe, name) for name in type(recipe).model_fields}
     for name in (*_SETTLED, *(sections.keys() - _SETTLED.keys())):
         section = getattr(recipe, name)
-        values[name] = _as(_SETTLED.get(name, type(section)), section, sections.get(name, {}))
+        values[name] = _as(_SETTLED.get(name) or type(section), section, sections.get(name, {}))
     return _as(SettledRecipe, recipe, values)
 
 
@@ -92,4 +92,5 @@ _SETTLED: dict[str, type[Section]] = {
 def _as(kind: type[S], section: Section, values: Mapping[str, Any]) -> S:
     """Return a section as another class of its own fields, its values trusted."""
     own = {name: getattr(section, name) for name in type(section).model_fields}
-    return kind.model_construct(_fields_set=set(section.model_fields_set), **{**own, **values})
+    made = kind.model_construct(_fields_set=set(section.model_fields_set), **{**own, **values})
+    return cast("S", made)

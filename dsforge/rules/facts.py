@@ -43,6 +43,11 @@ class Facts:
         return self.recipe.cluster.nodes * self.recipe.cluster.gpus_per_node
 
     @property
+    def fast_domain(self) -> int:
+        """GPUs that fast links join: those of a node, or of several nodes in a rack that is wired so."""
+        return max(self.recipe.cluster.gpus_per_node, self.hardware.domain)
+
+    @property
     def model_parallel(self) -> int:
         """Ranks that hold one replica: TP x PP x CP."""
         parallel = self.recipe.parallel
