@@ -36,6 +36,8 @@ class Hardware:
     source: str
     peak_tflops: dict[str, float] = field(default_factory=dict)
     device_names: tuple[str, ...] = ()
+    domain: int = 1
+    """GPUs that its fast link joins, across nodes where the rack is wired so; 1 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ def hardware() -> dict[str, Hardware]:
             row["source"],
             row.get("peak_tflops", {}),
             tuple(row.get("device_names", ())),
+            table("rates").get(name, {}).get("domain", 1),
         )
         for name, row in table("hardware").items()
     }

@@ -14,20 +14,23 @@ from dsforge.layout.shape import Shape, resolve_shape
 from dsforge.plan.assemble import assemble
 from dsforge.plan.auto import Resolved, resolve_autos
 from dsforge.plan.program import engine_of, values_of, with_defaults
+from dsforge.plan.settle import settle
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
+from dsforge.recipe.settled import SettledRecipe
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import apply, rules
 
 
 def examine(loaded: LoadedRecipe, allow: frozenset[str] = frozenset()) -> list[Finding]:
     """Return every finding of a loaded recipe, each with its place."""
-    recipe, _ = with_defaults(loaded.recipe)
-    loaded = replace(loaded, recipe=recipe)
+    named, _ = with_defaults(loaded.recipe)
+    loaded = replace(loaded, recipe=named)
     shape, hardware, problems = _look_up(loaded)
     if shape is None or hardware is None:
         return problems
-    return _findings(loaded, shape, hardware, resolve_autos(recipe, shape, hardware), allow)
+    recipe, _ = settle(named)
+    return _findings(loaded, recipe, shape, hardware, resolve_autos(recipe, shape, hardware), allow)
 
 
 def make_plan(loaded: LoadedRecipe, allow: frozenset[str] = frozenset(), *, refuse: bool = True) -> Plan:
@@ -36,14 +39,15 @@ def make_plan(loaded: LoadedRecipe, allow: frozenset[str] = frozenset(), *, refu
     Codes in `allow` weigh as warnings: for experiments that show what a rule protects from. With
     `refuse` off, findings that leave the numbers of the plan standing are only noted in it.
     """
-    recipe, decisions = with_defaults(loaded.recipe)
-    loaded = replace(loaded, recipe=recipe)
+    named, decisions = with_defaults(loaded.recipe)
+    loaded = replace(loaded, recipe=named)
     shape, hardware, problems = _look_up(loaded)
     if shape is None or hardware is None:
         raise refusal(problems)
+    recipe, chosen = settle(named)
     resolved = resolve_autos(recipe, shape, hardware)
-    resolved.decisions += decisions
-    findings = _findings(loaded, shape, hardware, resolved, allow)
+    resolved.decisions += decisions + chosen
+    findings = _findings(loaded, recipe, shape, hardware, resolved, allow)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     blocking = errors if refuse else [e for e in errors if not rules()[e.code].plannable]
     if blocking:
@@ -89,12 +93,12 @@ def _as_finding(error: DsforgeError, key: str, place: Place) -> Finding:
 
 def _findings(
     loaded: LoadedRecipe,
+    recipe: SettledRecipe,
     shape: Shape,
     hardware: Hardware,
     resolved: Resolved,
     allow: frozenset[str],
 ) -> list[Finding]:
-    recipe = loaded.recipe
     facts = Facts(
         recipe=recipe,
         shape=shape,
