@@ -1,7 +1,7 @@
 """Fits the constants of the cost model to published measurements and writes calibration.yaml.
 
 Run: python benchmarks/fit_catalog.py --throughput FILE [--out FILE] [--leave-out]. Constants belong to a GPU
-generation, an engine, a fabric or to all; none to a source or a row. Sources weigh by the square root of
+generation, an engine, a fabric or to all; none to a source or a row. Large sources weigh less than
 their rows, and errors beyond a few per cent weigh less, so that no source and no odd row leads. `--leave-out`
 fits once without each source and prints how that source is then predicted.
 """
@@ -13,6 +13,7 @@ import collections
 import copy
 import datetime as dt
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,21 @@ from dsforge.cost.calibration import Calibration, build
 
 HERE = Path(__file__).resolve().parent
 PRIORS = HERE / "priors.yaml"
+CATALOG = HERE.parent / "dsforge" / "catalog" / "data" / "calibration.yaml"
+HEADER = """\
+# Constants of the cost model, fitted by benchmarks/fit_catalog.py to published step times; the fields' meaning is
+# told in dsforge/cost/calibration.py. What is 0, 1, a whole number of FlashAttention, or true or false is a fact of a
+# GPU generation or an engine, not fitted. `like`: an engine that differs from another in what its row says.
+# trainers: whose measured runs a trainer's are most like. errors: mean relative error over sources that a fit had not
+# seen, by kind of run (fit_catalog.py --leave-out).
+"""
 GROUPS = ("dense 16-bit", "dense fp8", "Blackwell dense", "MoE")
-_SHARES = {"matmul", "link", "tp_hidden", "dp_hidden", "shard_hidden", "network_share", "fabrics"}
-_ROBUST = 0.03
-_PRIOR = 0.01
-"""What a factor of e away from a prior weighs: enough where the rows say nothing, little elsewhere."""
+_SHARES = {"matmul", "link", "tp_hidden", "dp_hidden", "shard_hidden", "fabrics", "dispatch"}
+_ROBUST = 0.02
+_SOURCE_WEIGHT = -0.15
+"""Power of a source's rows that each of its rows weighs: between equal rows (0) and equal sources (-0.5)."""
+_PRIOR = 0.06
+"""What a factor of e away from a prior weighs: enough where few sources tell, little elsewhere."""
 Key = tuple[str, ...]
 
 FITTED: dict[str, list[Key]] = {
@@ -86,7 +97,7 @@ def fitted(rows: list[Measured], start: dict[str, Any], groups: tuple[str, ...] 
 
 def _fit(rows: list[Measured], start: dict[str, Any], keys: list[Key]) -> dict[str, Any]:
     counts = collections.Counter(row.row["source"] for row in rows)
-    weights = np.array([counts[row.row["source"]] ** -0.25 for row in rows])
+    weights = np.array([counts[row.row["source"]] ** _SOURCE_WEIGHT for row in rows])
     seconds = np.array([row.seconds for row in rows])
 
     def residuals(values: np.ndarray) -> np.ndarray:
@@ -139,18 +150,23 @@ def errors(rows: list[Measured], constants: Calibration) -> dict[str, dict[str, 
     return found
 
 
-def left_out(rows: list[Measured], start: dict[str, Any]) -> None:
-    """Print how well constants that were fitted without a source of dense 16-bit rows predict it."""
-    dense = [row for row in rows if row.job is not None and row.group == GROUPS[0]]
+def left_out(rows: list[Measured], constants: dict[str, Any], start: dict[str, Any], group: str) -> float:
+    """Print how a group's sources are predicted by constants fitted without them; return the sources' mean.
+
+    `constants`: fitted to all rows; the group's own start anew, from `start`.
+    """
+    own = [row for row in rows if row.job is not None and row.group == group]
+    keys = FITTED[group]
+    begun = _with(constants, keys, np.array([_get(start, key) for key in keys]))
     means = []
-    for source in sorted({row.row["source"] for row in dense}):
-        others = [row for row in dense if row.row["source"] != source]
-        constants = build(fitted(others, start, GROUPS[:1]))
-        mine = [row for row in dense if row.row["source"] == source]
-        own = [abs(row.predicted(constants) / row.seconds - 1) for row in mine]
-        means.append(sum(own) / len(own))
-        print(f"  {means[-1]:.3f} {len(own):4} {source}")
-    print(f"left out, mean over sources: {sum(means) / len(means):.4f}")
+    for source in sorted({row.row["source"] for row in own}):
+        others = [row for row in own if row.row["source"] != source]
+        unseen = build(_fit(others, begun, keys))
+        mine = [row for row in own if row.row["source"] == source]
+        means.append(fmean(abs(row.predicted(unseen) / row.seconds - 1) for row in mine))
+        print(f"  {means[-1]:.3f} {len(mine):4} {source}", flush=True)
+    print(f"{group} left out, mean over {len(means)} sources: {fmean(means):.4f}", flush=True)
+    return fmean(means)
 
 
 def main() -> None:
@@ -162,21 +178,30 @@ def main() -> None:
     parser.add_argument("--leave-out", action="store_true")
     given = parser.parse_args()
     yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = None
+    yaml.default_flow_style, yaml.width = None, 118
     start = yaml.load(given.start.read_text("utf-8"))
     rows = list(read(given.throughput))
     constants = fitted(rows, start)
-    for group, sources in errors(rows, build(constants)).items():
+    kept = yaml.load(CATALOG.read_text("utf-8"))
+    for group, sources in errors(rows, build({**constants, "errors": {}, "trainers": {}})).items():
         every = [error for own in sources.values() for error in own]
-        by_source = sum(sum(own) / len(own) for own in sources.values()) / max(1, len(sources))
-        print(f"{group}: {len(every)} rows, mean {sum(every) / len(every):.4f}, by source {by_source:.4f}")
+        means = [fmean(own) for own in sources.values()]
+        print(f"{group}: {len(every)} rows, mean {fmean(every):.4f}, by source {fmean(means):.4f}")
     print(f"{sum(len(keys) for keys in FITTED.values())} constants")
     if given.leave_out:
-        left_out(rows, start)
+        kept["errors"] = {
+            group: float(f"{left_out(rows, constants, start, group):.2g}") for group in GROUPS
+        }
     if given.out:
-        constants["fitted"] = {"date": dt.datetime.now(dt.UTC).date().isoformat(), "rows": len(rows)}
+        when = dt.datetime.now(dt.UTC).date().isoformat()
         with given.out.open("w", encoding="utf-8") as file:
-            yaml.dump(constants, file)
+            file.write(HEADER)
+            yaml.dump({"fitted": {"date": when, "rows": len(rows)}, **constants, **_kept(kept)}, file)
+
+
+def _kept(catalog: dict[str, Any]) -> dict[str, Any]:
+    """Return what a fit does not change: whose engine a trainer is like; errors, unless they were measured."""
+    return {key: catalog[key] for key in ("trainers", "errors")}
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class Engine:
     """Of a training engine: memory traffic of its unfused parts, and what it hides behind compute.
 
     `unfused`: memory traffic of norms, activations and residuals over that of fused kernels. `layer_seconds`:
-    of host work that a layer of a micro-batch waits for;
+    of host work that a layer of a micro-batch waits for, for each TP rank that must meet the others;
     `fused_experts`: grouped products with what lies between them, where the GPU's generation `fuses_experts`; `plain_dispatch`: a token leaves its node once for
     each of its experts, not once for each node; `tp_hidden` (with sequence parallelism), `dp_hidden`, `shard_hidden`: shares of
     communication time, or of compute that it may hide behind. `flash`: which FlashAttention it has; the

@@ -47,7 +47,7 @@ def step_seconds(job: Job, constants: Calibration | None = None) -> StepSeconds:
     engine = constants.engines[job.engine]
     kernels, network = Kernels(job, constants), Network(job, constants)
     layer = kernels.layer()
-    fixed = engine.layer_seconds
+    fixed = engine.layer_seconds * job.tp
     tensor = network.tensor_parallel() * (1 - engine.tp_hidden * job.sequence_parallel)
     ring, dispatch = network.context_parallel(layer.core), network.expert_parallel()
     forward = layer.forward + tensor + ring + dispatch
@@ -87,13 +87,16 @@ def step_seconds(job: Job, constants: Calibration | None = None) -> StepSeconds:
 def _slowest_stage(job: Job, layer: float, head: float) -> tuple[float, float]:
     """Return layers and seconds of the head on the stage that sets the pace.
 
-    Where layers do not divide, the last stage has the fewer ones and the head: 126 layers on 16 stages are
-    7, 14 times 8, and 7.
+    Where a job does not say how layers are dealt and they do not divide, the last stage has the fewer ones
+    and the head: 126 layers on 16 stages are 7, 14 times 8, and 7.
     """
-    fewest, rest = divmod(job.work.layers, job.pp)
-    if rest and (fewest + 1) * layer > fewest * layer + head:
-        return fewest + 1, 0.0
-    return fewest, head
+    last, rest = divmod(job.work.layers, job.pp)
+    most = last + bool(rest)
+    if job.first_layers is not None and job.last_layers is not None and job.pp > 1:
+        last = job.last_layers
+        between = job.work.layers - job.first_layers - last
+        most = max(job.first_layers, -(-between // max(1, job.pp - 2)))
+    return (most, 0.0) if most * layer > last * layer + head else (last, head)
 
 
 def _sums(job: Job, parameters: float, *, fp32: bool) -> float:
@@ -130,7 +133,7 @@ def _data_parallel(
     own = parameters / job.pp
     weight_bytes = 1.0 if engine.low_gathers and job.precision in ("fp8", "fp4") else 2.0
     # Between stages weights stay whole until the step's end: each stage's micro-batches would gather them anew.
-    if (engine.shards or job.zero >= 3) and job.pp == 1:
+    if job.pp == 1 and (job.zero >= 3 or (engine.shards and job.zero == 2)):
         if job.dp == 1:
             return 0.0
         wanted = network.shards(own, weight_bytes, one_port=engine.one_port)

@@ -62,5 +62,5 @@ def estimate(plan: Plan) -> Estimate | str:
         days=seconds / _DAY_SECONDS,
         gpu_hours=seconds * plan.layout.world_size / 3600,
         engine=job.engine,
-        error=calibration().errors["dense"],
+        error=calibration().errors["dense 16-bit"],
     )

@@ -53,6 +53,9 @@ class MemoryConstants:
 def build(rows: dict[str, Any]) -> MemoryConstants:
     """Return the constants from the rows of their file."""
     engines = {name: EngineMemory(**row) for name, row in rows["engines"].items()}
+    for name, row in table("calibration")["engines"].items():
+        if name not in engines:
+            engines[name] = engines[row["like"]]
     return MemoryConstants(engines, dict(rows["errors"]))
 
 

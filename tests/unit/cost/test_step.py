@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsforge.cost.calibration import calibration
-from dsforge.cost.job import Experts, Job, Work
+from dsforge.cost.job import Experts, Job, Latent, Work
 from dsforge.cost.kernels import Kernels
 from dsforge.cost.machine import machine_of
 from dsforge.cost.network import Network
@@ -45,6 +45,31 @@ def test_the_bubble_is_what_1f1b_says():
         assert step.bubble == pytest.approx(busy * 7 / (vp * 96))
 
 
+def test_the_slowest_stage_has_the_most_layers_or_the_head():
+    """126 layers on 16 stages: 7, 14 times 8 and 7, as Llama 3's (arXiv:2407.21783, section 3.3.2)."""
+    even = step_seconds(job(work=replace(GPT3, layers=128), pp=16, dp=8))
+    odd = step_seconds(job(work=replace(GPT3, layers=126), pp=16, dp=8))
+    assert odd.compute == pytest.approx(even.compute)
+    assert (even.head > 0, odd.head) == (True, 0)
+    dealt = step_seconds(job(work=replace(GPT3, layers=126), pp=16, dp=8, first_layers=12, last_layers=2))
+    assert dealt.compute == pytest.approx(even.compute * 12 / 8)
+
+
+def test_sums_of_gradients_are_read_and_written_once_a_micro_batch():
+    step = step_seconds(job(engine="megatron-lm"))
+    parameters = (96 * 12 * 12288**2 + 51200 * 12288) / 64
+    adam, sums = 28 * parameters, 8 * parameters * 96
+    assert step.optimizer == pytest.approx((adam + sums) / 2039e9)
+
+
+def test_latent_attention_multiplies_what_its_matrices_hold():
+    """DeepSeek-V3's attention (arXiv:2412.19437, table of hyper-parameters): 187.1 M weights a layer."""
+    latent = Latent(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
+    work = Work(61, 7168, 128, 128, 56, 18432, 129280, 4096, gated=True, latent=latent)
+    assert work.attention_parameters == 187_105_280
+    assert work.score_width == 128 * (192 + 128) / 2
+
+
 def test_full_recomputation_is_one_more_forward():
     once, again = step_seconds(job()), step_seconds(job(recompute="full"))
     layer = Kernels(job(), calibration()).layer()
@@ -57,7 +82,7 @@ def test_full_recomputation_is_one_more_forward():
 
 def test_one_all_reduce_moves_what_a_ring_moves():
     constants = calibration()
-    rate = 235e9 * constants.generations["ampere"].link
+    rate = 235e9 * constants.common["link"]
     moved = 2 * 7 / 8 * 2048 * 12288 * 2
     latency = constants.common["message_seconds"]
     assert Network(job(), constants).tensor_parallel() == pytest.approx(2 * (moved / rate + latency))
@@ -68,7 +93,7 @@ def test_a_group_of_whole_nodes_uses_all_their_ports():
     port = 25e9 * calibration().fabrics["infiniband"]
     assert network.group_rate(64, 1) == pytest.approx(min(235e9 * 0.8, 8 * port))
     assert network.group_rate(64, 8) == pytest.approx(port)
-    assert network.group_rate(4, 1) == pytest.approx(235e9 * calibration().generations["ampere"].link * 0.8)
+    assert network.group_rate(4, 1) == pytest.approx(235e9 * calibration().common["link"] * 0.8)
 
 
 def test_a_token_crosses_to_a_node_once_however_many_experts_it_has_there():
@@ -86,9 +111,11 @@ def test_a_token_crosses_to_a_node_once_however_many_experts_it_has_there():
     made = job(**common, gpus=16, dp=16, ep=16)
     port = 50e9 * calibration().fabrics["infiniband"]
     row = 4096 * 2048 * 2
-    far, near = row * (1 - 0.5**8) / port, row * 8 * (7 / 8) / (365e9 * 0.6)
-    expected = 2 * (far + near) / calibration().common["dispatch"]
-    assert Network(made, calibration()).expert_parallel() == pytest.approx(expected)
+    far, near = row * (1 - 0.5**8) / port, row * 8 * (7 / 8) / (365e9 * calibration().common["dispatch"])
+    assert Network(made, calibration()).expert_parallel() == pytest.approx(2 * (far + near))
+    # Without that, half of its eight copies leave the node.
+    plain = Network(replace(made, engine="nemo"), calibration())
+    assert plain.expert_parallel() == pytest.approx(2 * (row * 4 / port + near))
 
 
 @given(
