@@ -12,16 +12,18 @@ import argparse
 import collections
 import copy
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from published import Measured, read
+from published import GPUS, Measured, read
 from ruamel.yaml import YAML
 from scipy.optimize import least_squares
 
 from dsforge.cost.calibration import Calibration, build
+from dsforge.cost.machine import from_peaks
 
 HERE = Path(__file__).resolve().parent
 PRIORS = HERE / "priors.yaml"
@@ -169,6 +171,24 @@ def left_out(rows: list[Measured], constants: dict[str, Any], start: dict[str, A
     return fmean(means)
 
 
+_STAND_INS = {"ampere": "hopper", "hopper": "ampere", "blackwell": "hopper", "blackwell-ultra": "hopper"}
+
+
+def unmeasured(rows: list[Measured], constants: Calibration) -> float:
+    """Return the mean error where GPUs are known by their peaks and another generation's constants."""
+    found = []
+    for row in rows:
+        gpu = GPUS.get(row.row["gpu_type"], "")
+        if row.job is None or row.job.machine.generation not in _STAND_INS:
+            continue
+        machine = from_peaks(gpu, row.job.machine.gpus_per_node, row.job.machine.fabric)
+        if machine is not None:
+            other = replace(machine, generation=_STAND_INS[machine.generation])
+            guess = replace(row, job=replace(row.job, machine=other))
+            found.append(abs(guess.predicted(constants) / row.seconds - 1))
+    return fmean(found)
+
+
 def main() -> None:
     """Fit, tell and write."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -192,6 +212,7 @@ def main() -> None:
         kept["errors"] = {
             group: float(f"{left_out(rows, constants, start, group):.2g}") for group in GROUPS
         }
+        kept["errors"]["unmeasured"] = float(f"{unmeasured(rows, build({**constants, **_kept(kept)})):.2g}")
     if given.out:
         when = dt.datetime.now(dt.UTC).date().isoformat()
         with given.out.open("w", encoding="utf-8") as file:

@@ -13,7 +13,7 @@ from dsforge.cost.job import Experts, Job, Latent, Machine, Work
 from dsforge.cost.machine import machine_of
 from dsforge.cost.step import step_seconds
 
-_GPUS = {
+GPUS = {
     "A100-SXM-80GB": "a100-sxm-80gb",
     "A100-SXM-40GB": "a100-sxm-40gb",
     "H100-SXM-80GB": "h100-sxm-80gb",
@@ -164,8 +164,8 @@ def _work(row: dict[str, str]) -> Work:
 
 def _machine(row: dict[str, str]) -> Machine:
     fabric = next((name for word, name in _FABRICS if word in row["interconnect"]), "infiniband")
-    machine = machine_of(_GPUS[row["gpu_type"]], int(_number(row, "gpus_per_node", 8)), fabric)
-    assert machine is not None, "every name of _GPUS has rates"
+    machine = machine_of(GPUS[row["gpu_type"]], int(_number(row, "gpus_per_node", 8)), fabric)
+    assert machine is not None, "every name of GPUS has rates"
     if fabric == "omni-path":
         machine = replace(machine, network_bytes_per_second=_OMNI_PATH_BYTES_PER_SECOND)
     return machine

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
@@ -23,9 +22,12 @@ from dsforge.cli.options import (
     SetOption,
     load,
 )
+from dsforge.cli.time_lines import time_lines
 
 if TYPE_CHECKING:
+    from dsforge.plan.estimate import Estimate
     from dsforge.plan.types import DataSet, Plan, Train
+    from dsforge.recipe.load import LoadedRecipe
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -42,29 +44,34 @@ def plan(
     json: JsonOption = False,
 ) -> None:
     """Resolve a recipe: degrees, batch, stages, parameters, model states. Exit 1 when a rule refuses it."""
+    from dsforge.base.canonical import dumps
     from dsforge.plan.resolve import make_plan
 
-    made = make_plan(load(recipe, changes, set_, profile, argument, json=json), refuse=False)
+    loaded = load(recipe, changes, set_, profile, argument, json=json)
+    made = make_plan(loaded, refuse=False)
+    time = _estimate(made, loaded)
     if json:
-        output.data(_canonical(made))
+        told = {"why": time} if isinstance(time, str) else time.to_json_value()
+        output.data(dumps({**made.to_json_value(), "estimate": told}))
     else:
-        _print(made)
+        _print(made, time)
     findings = [Finding.from_dict(found) for found in made.findings]
     output.findings(findings)
     refused = any(found.severity is Severity.ERROR for found in findings)
     raise typer.Exit(int(ExitCode.FINDINGS if refused else ExitCode.OK))
 
 
-def _canonical(made: Plan) -> str:
-    from dsforge.base.canonical import dumps
+def _estimate(made: Plan, loaded: LoadedRecipe) -> Estimate | str:
     from dsforge.plan.estimate import estimate
+    from dsforge.plan.run_cost import Prices
 
-    time = estimate(made)
-    told = {"why": time} if isinstance(time, str) else time.to_json_value()
-    return dumps({**made.to_json_value(), "estimate": told})
+    cluster = loaded.recipe.cluster
+    return estimate(
+        made, Prices(cluster.price_per_gpu_hour, cluster.power_overhead, cluster.storage_gb_per_s)
+    )
 
 
-def _print(made: Plan) -> None:
+def _print(made: Plan, time: Estimate | str) -> None:
     layout, batch, model, parameters = made.layout, made.batch, made.model, made.parameters
     active = ""
     if parameters.active is not None and parameters.active < parameters.total:
@@ -91,7 +98,8 @@ def _print(made: Plan) -> None:
     if made.external is not None:
         file = one_line(f"{made.external.path}/{made.external.entry}")
         output.line(f"  program  {made.external.flavour}, {file}, {len(made.external.arguments)} arguments")
-    _print_time(made)
+    for line in time_lines(time):
+        output.line(f"  {line}")
     output.line()
     _print_memory(made)
     if made.decisions:
@@ -99,25 +107,6 @@ def _print(made: Plan) -> None:
         output.table(
             "Decided here", ("key", "value", "why"), [(d.key, str(d.value), d.why) for d in made.decisions]
         )
-
-
-def _print_time(made: Plan) -> None:
-    from dsforge.plan.estimate import estimate
-
-    time = estimate(made)
-    if isinstance(time, str):
-        output.line(f"  time     no estimate: {time}")
-        return
-    share = f", MFU {time.mfu:.0%}" if time.mfu is not None else ""
-    output.line(
-        f"  time     {time.step.total:.3g} s a step (published runs: within {time.error:.0%} on average), "
-        f"{time.tokens_per_second_per_gpu:,.0f} tokens/s and {time.model_tflops_per_gpu:.0f} TFLOP/s "
-        f"a GPU{share}"
-    )
-    output.line(f"  run      {time.days:.3g} days, {format_count(round(time.gpu_hours))} GPU-hours")
-    parts = sorted(asdict(time.step).items(), key=lambda part: -part[1])
-    shares = [f"{name.replace('_', ' ')} {seconds / time.step.total:.0%}" for name, seconds in parts]
-    output.line(f"  of which {', '.join(one for one in shares if not one.endswith(' 0%'))}")
 
 
 def _print_memory(made: Plan) -> None:

@@ -66,7 +66,13 @@ class Calibration:
     trainers: dict[str, str]
     """Whose engine a trainer of ours is most like."""
     errors: dict[str, float]
-    """Mean relative error over sources that a fit had not seen."""
+    """Mean relative error over sources that a fit had not seen, by kind of run."""
+    like: dict[str, str]
+    """The engine that an engine differs from in little."""
+
+    def basis(self, engine: str) -> str:
+        """Return the engine that the constants of one were measured on."""
+        return self.basis(self.like[engine]) if engine in self.like else engine
 
 
 def build(rows: dict[str, Any]) -> Calibration:
@@ -78,6 +84,7 @@ def build(rows: dict[str, Any]) -> Calibration:
         dict(rows["common"]),
         dict(rows["trainers"]),
         dict(rows["errors"]),
+        {name: row["like"] for name, row in rows["engines"].items() if "like" in row},
     )
 
 

@@ -103,7 +103,8 @@ class Machine:
     """A GPU and its links.
 
     Rates: TFLOP/s of dense matrix products as measured, bytes a second of memory, and of links in one
-    direction. `domain`: GPUs that the fast link joins. `fabric`: the network's kind.
+    direction. `domain`: GPUs that the fast link joins across nodes, 1 where it ends at the node.
+    `measured`: the rates are, not told from peaks. `fabric`: the network's kind.
     """
 
     generation: str
@@ -114,6 +115,7 @@ class Machine:
     domain: int
     gpus_per_node: int
     fabric: str = "infiniband"
+    measured: bool = True
 
 
 @dataclass(frozen=True, slots=True)

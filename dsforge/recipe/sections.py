@@ -103,6 +103,15 @@ class ClusterSection(Section):
     exclude: HostChoice | None = Field(
         default=None, description="Hosts and GPUs to leave out of these, in the same syntax."
     )
+    price_per_gpu_hour: Positive | None = Field(
+        default=None, description="What a GPU costs an hour, in any currency; `plan` tells the run's."
+    )
+    power_overhead: Annotated[Positive, Field(ge=1, le=10)] = Field(
+        default=1.2, description="Power of the whole site over the boards' (PUE and hosts), for energy."
+    )
+    storage_gb_per_s: Positive | None = Field(
+        default=None, description="GB/s that all ranks together write checkpoints with; `plan` tells the time."
+    )
 
 
 Auto = Literal["auto"]

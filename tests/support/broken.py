@@ -302,6 +302,8 @@ BROKEN = (
         "launcher: openmpi",
         "launch.launcher=slurm",
     ),
+    _one("DSF760", "gpu: cpu", "gpu: gaudi-3-128gb", "gpu: gaudi", None),
+    _one("DSF761", "gpu: cpu", "gpu: mi300x-192gb", "gpu: mi300x", None),
     _one("DSF155", "gpu: cpu", "gpu: cpu, include: h1", "include: h1", "cluster.include=null"),
     _one("DSF155", "gpu: cpu", "gpu: cpu, exclude: h1", "exclude: h1", "cluster.exclude=null"),
     Broken(
