@@ -51,7 +51,7 @@ FITTED: dict[str, list[Key]] = {
         ("engines", "megatron-core", "tp_hidden"),
         ("engines", "megatron-core", "dp_hidden"),
         ("engines", "fsdp", "shard_hidden"),
-        *(("fabrics", name) for name in ("infiniband", "roce")),
+        *(("fabrics", name) for name in ("infiniband", "roce", "efa")),
         *(
             ("common", name)
             for name in (
@@ -84,7 +84,6 @@ TIED: dict[Key, list[Key]] = {
     ("generations", "blackwell", "fp8"): [("generations", "blackwell-ultra", "fp8")],
     ("generations", "blackwell", "fp4"): [("generations", "blackwell-ultra", "fp4")],
     ("fabrics", "infiniband"): [("fabrics", "omni-path")],
-    ("fabrics", "roce"): [("fabrics", "efa")],
 }
 
 

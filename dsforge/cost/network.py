@@ -76,7 +76,8 @@ class Network:
         """Return sending a micro-batch on and its gradient back."""
         job = self._job
         moved = job.tokens * job.work.hidden * _HALF_BYTES / (job.tp if split else 1)
-        return 2 * moved / self.port + 2 * self._latency
+        rate = self._attained if job.gpus <= self._near else self.port
+        return 2 * moved / rate + 2 * self._latency
 
     def gradients(self, parameters: float, gradient_bytes: float, weight_bytes: float) -> float:
         """Return the step's reduction of gradients and the gathering of weights."""
