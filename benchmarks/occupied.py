@@ -39,7 +39,7 @@ _ENGINES = (
 _RECOMPUTE = {"full": "full", "selective(op)": "operators", "selective(layer)": "alternate"}
 _VOCAB = 50257
 """GPT-2's, where a run's arguments name its tokenizer alone."""
-_MOONLIGHT = Latent(q_rank=0, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
+_MOONLIGHT = Latent(query_rank=0, kv_rank=512, plain=128, rotary=64, value=128)
 _KNOWN: dict[str, tuple[int, int, Latent | None]] = {"moonlight-16b-a3b": (2, 1, _MOONLIGHT)}
 """Shared experts, dense layers and latent attention, from the models' own configurations."""
 GIB = 2**30

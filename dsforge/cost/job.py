@@ -21,13 +21,15 @@ class Experts:
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """Latent attention: ranks of the compressed queries (0: none) and keys, and widths of a head's parts."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): ranks of the compressed query (0: none) and
+    key-value, and widths of a head: without position, with position, of the value.
+    """
 
-    q_rank: int
+    query_rank: int
     kv_rank: int
-    nope_dim: int
-    rope_dim: int
-    value_dim: int
+    plain: int
+    rotary: int
+    value: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,41 @@ class Work:
     seq_len: int
     gated: bool
     experts: Experts | None = None
+    latent: Latent | None = None
     tied: bool = False
     bias: bool = False
     norm_bias: bool = False
     positions: int = 0
     dropout: bool = False
-    latent: Latent | None = None
     mtp: int = 0
+
+    @property
+    def score_width(self) -> float:
+        """Width of all heads in the products of the attention core: the mean of queries and values."""
+        if self.latent is None:
+            return self.attention_width
+        return self.heads * (self.latent.plain + self.latent.rotary + self.latent.value) / 2
+
+    @property
+    def projections(self) -> tuple[tuple[int, int], ...]:
+        """Attention's matrices before its output one: depth and columns; TP splits the last of each path."""
+        latent = self.latent
+        if latent is None:
+            return ((self.hidden, self.attention_width + 2 * self.kv_width),)
+        query = self.heads * (latent.plain + latent.rotary)
+        kv = (latent.kv_rank, self.heads * (latent.plain + latent.value))
+        down = (self.hidden, latent.query_rank + latent.kv_rank + latent.rotary)
+        return (down, kv, (latent.query_rank or self.hidden, query))
+
+    @property
+    def output_width(self) -> int:
+        """Width of what attention's output matrix takes."""
+        return self.attention_width if self.latent is None else self.heads * self.latent.value
+
+    @property
+    def attention_parameters(self) -> int:
+        """Weights of one layer's attention."""
+        return sum(depth * columns for depth, columns in self.projections) + self.output_width * self.hidden
 
     @property
     def attention_width(self) -> int:
