@@ -21,8 +21,10 @@ class Experts:
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): ranks of the compressed query (0: none) and
-    key-value, and widths of a head: without position, with position, of the value.
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434).
+
+    Ranks of the compressed query (0: none) and key-value, and widths of a head: without position, with
+    position, of the value.
     """
 
     query_rank: int
