@@ -99,5 +99,5 @@ def tell(lines: list[dict[str, Any]]) -> None:
     told = verdicts(lines)
     print(
         f"\nfit: {told['accepted']:.1%} of {told['fits_rows']} runs accepted; of {told['oom_rows']} out of "
-        f"memory said to fit: {len(told['false_fits'])}, and {len(told['contradicted'])} that others contradict"
+        f"memory said to fit: {len(told['false_fits'])}, and {len(told['contradicted'])} others contradict"
     )
