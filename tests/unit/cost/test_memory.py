@@ -118,9 +118,19 @@ _ENGINES = [name for name in memory_constants().engines if "-" not in name or na
 
 jobs = st.builds(
     lambda engine, tp, pp, vp, micro, zero, recompute, schedule, flash: job(
-        **{"engine": engine, "tp": tp, "pp": pp, "vp": vp if pp > 1 else 1, "micro": micro, "zero": zero},
-        **{"recompute": recompute, "schedule": schedule, "flash_attention": flash},
-        **{"dp": 16, "gpus": 16 * tp * pp, "global_batch": 512, "sequence_parallel": tp > 1},
+        engine=engine,
+        tp=tp,
+        pp=pp,
+        vp=vp if pp > 1 else 1,
+        micro=micro,
+        zero=zero,
+        recompute=recompute,
+        schedule=schedule,
+        flash_attention=flash,
+        dp=16,
+        gpus=16 * tp * pp,
+        global_batch=512,
+        sequence_parallel=tp > 1,
     ),
     st.sampled_from(_ENGINES),
     st.sampled_from([1, 2, 4, 8]),
