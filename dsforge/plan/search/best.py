@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal, NamedTuple
 
+from dsforge.base.errors import Finding
 from dsforge.cost.memory import fullest
 from dsforge.cost.step import StepSeconds, step_seconds
 from dsforge.plan.search.candidate import Candidate, Jobs
@@ -68,6 +69,7 @@ class BestFirst:
         self.capacity = float("inf") if capacity_bytes is None else capacity_bytes
         self._zeros_by_pp: dict[int, tuple[int, ...]] = {}
         self._micros: dict[int, bool] = {}
+        self.memory_error = jobs.memory_error
         self.opened = 0
 
     def best(self, top: int, objective: Objective) -> list[Found]:
@@ -89,6 +91,10 @@ class BestFirst:
             for key, inner in self._opened(one, objective):
                 heapq.heappush(heap, (key, next(order), inner))
         return list(found.values())
+
+    def first_fault(self) -> Finding | None:
+        """Return what rules say of the first candidate, None where the numbers leave none."""
+        return next(filter(None, map(self.legality.fault, self._space.starts())), None)
 
     def _opened(
         self, one: Candidate | _Part | _Timed, objective: Objective

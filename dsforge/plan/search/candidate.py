@@ -70,7 +70,10 @@ class Jobs:
         self._shape, self._known, self._fixed, self._divisor = shape, known, fixed, divisor
         self._works: dict[int, Work] = {}
         self._ends: dict[tuple[int, int, int], tuple[int, int]] = {}
-        self.context_bytes = int(memory.memory_constants().engines[known.engine].context_mib * memory.MIB)
+        constants = memory.memory_constants()
+        self.context_bytes = int(constants.engines[known.engine].context_mib * memory.MIB)
+        self.memory_error = constants.errors["reserved"]
+        """Mean relative error of the memory model."""
 
     def job(self, one: Candidate) -> Job:
         """Return a candidate's job."""

@@ -17,28 +17,29 @@ from dsforge.plan.search.candidate import KEYS, Jobs
 from dsforge.plan.search.legality import Legality
 from dsforge.plan.search.space import Space
 from dsforge.recipe.model import Recipe
-from dsforge.recipe.settled import SIMPLEST, left_open, settled, value_of
+from dsforge.recipe.settled import SIMPLEST, left_open, settled, value_of, with_values
 
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """The best layouts, none where no legal one fits, and how many the search had to cost."""
+    """The best layouts, none where no legal one fits, and how many the search had to cost.
+
+    `memory_error`: the memory model's, for which room is left on every GPU.
+    """
 
     found: tuple[Found, ...]
-    capacity_bytes: int | None
     opened: int
+    memory_error: float
 
 
 def all_open(recipe: Recipe) -> Recipe:
     """Return a recipe that leaves everything to the search that it can choose."""
-    return settled(recipe, dict.fromkeys(KEYS, "auto"))
+    return with_values(recipe, dict.fromkeys(KEYS, "auto"))
 
 
 def known_of(recipe: Recipe, hardware: Hardware) -> Measured | str:
     """Return what a recipe's costs are known by, or in words why they are not."""
-    return measured(
-        hardware.name, recipe.cluster.gpus_per_node, engine_of(recipe), recipe.train.precision
-    )
+    return measured(hardware.name, recipe.cluster.gpus_per_node, engine_of(recipe), recipe.train.precision)
 
 
 def search(
@@ -54,23 +55,23 @@ def search(
 
     Under `cost` also on halves, quarters and so on of its nodes: fewer GPUs waste less on communication.
     """
+    sizes = [recipe.cluster.nodes]
+    while objective == "cost" and sizes[-1] % 2 == 0:
+        sizes.append(sizes[-1] // 2)
     found: list[Found] = []
     opened = 0
-    nodes = recipe.cluster.nodes
-    while nodes:
+    for nodes in sizes:
         one = searcher(recipe, shape, hardware, known, nodes)
         found += one.best(top, objective)
         opened += one.opened
-        nodes = nodes // 2 if objective == "cost" and nodes % 2 == 0 else 0
     found.sort(key=lambda one: one.key(objective))
-    return Searched(tuple(found[:top]), hardware.memory_bytes, opened)
+    return Searched(tuple(found[:top]), opened, one.memory_error)
 
 
-def searcher(
-    recipe: Recipe, shape: Shape, hardware: Hardware, known: Measured, nodes: int
-) -> BestFirst:
+def searcher(recipe: Recipe, shape: Shape, hardware: Hardware, known: Measured, nodes: int) -> BestFirst:
     """Return the search on so many nodes, ready to start."""
-    base = resolve_autos(settled(recipe, _simplest(recipe)), shape, hardware)
+    simplest = {key: SIMPLEST[key] for key in left_open(recipe)}
+    base = resolve_autos(settled(recipe, simplest), shape, hardware)
     space = Space(recipe, shape, hardware, capabilities(engine_of(recipe)), nodes)
     fixed: dict[str, Any] = {
         "gpus": space.gpus,
@@ -84,11 +85,12 @@ def searcher(
     }
     jobs = Jobs(shape, known, fixed, vocab_divisor(recipe))
     legality = Legality(recipe, shape, hardware, base, nodes)
-    return BestFirst(space, jobs, legality, hardware.memory_bytes)
+    return BestFirst(space, jobs, legality, room(hardware, jobs.memory_error))
 
 
-def _simplest(recipe: Recipe) -> dict[str, Any]:
-    return {key: SIMPLEST[key] for key in left_open(recipe)}
+def room(hardware: Hardware, memory_error: float) -> int | None:
+    """Return the bytes that an estimate may take of a GPU, so that it fits when the model errs."""
+    return None if hardware.memory_bytes is None else int(hardware.memory_bytes / (1 + memory_error))
 
 
 def open_keys(recipe: Recipe) -> list[str]:

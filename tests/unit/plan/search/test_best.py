@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsforge.catalog.tables import find_hardware
-from dsforge.cost.step import step_seconds
 from dsforge.layout.shape import resolve_shape
 from dsforge.plan.job import Measured
 from dsforge.plan.program import with_defaults
@@ -62,15 +60,15 @@ def everything(recipe: Recipe, made: BestFirst) -> list[Candidate]:
         if tp > recipe.cluster.gpus_per_node:
             continue
         micros = [micro for micro in range(1, size // dp + 1) if size // dp % micro == 0]
-        vps = [vp for vp in range(1, shape.layers + 1) if shape.layers % (pp * vp) == 0 and (pp > 1 or vp == 1)]
+        vps = [
+            vp for vp in range(1, shape.layers + 1) if shape.layers % (pp * vp) == 0 and (pp > 1 or vp == 1)
+        ]
         for vp, micro, zero, recompute, split in product(
             vps, micros, range(4), ("none", "selective", "full"), (False, True)
         ):
             schedule = "interleaved" if vp > 1 else "1f1b"
             found.append(
-                Candidate(
-                    *(tp, pp, cp, 1, vp, dp, micro, zero, recompute, split, "none", "none", schedule)
-                )
+                Candidate(*(tp, pp, cp, 1, vp, dp, micro, zero, recompute, split, "none", "none", schedule))
             )
     return found
 
