@@ -36,6 +36,8 @@ class Hardware:
     source: str
     peak_tflops: dict[str, float] = field(default_factory=dict)
     device_names: tuple[str, ...] = ()
+    domain: int = 1
+    """GPUs that its fast link joins across nodes, where a rack is wired so; else 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,14 @@ def hardware() -> dict[str, Hardware]:
             row["source"],
             row.get("peak_tflops", {}),
             tuple(row.get("device_names", ())),
+            _domain(table("rates").get(name, {})),
         )
         for name, row in table("hardware").items()
     }
+
+
+def _domain(rates: dict[str, Any]) -> int:
+    return int(rates["domain"]) if rates.get("spans_nodes") else 1
 
 
 @cache

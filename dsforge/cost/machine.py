@@ -19,7 +19,7 @@ def machine_of(gpu: str, gpus_per_node: int, fabric: str = "infiniband") -> Mach
         memory_bytes_per_second=rates["memory"] * 1e9,
         link_bytes_per_second=rates["link"] * 1e9,
         network_bytes_per_second=rates["network"] * 1e9,
-        domain=rates["domain"],
+        domain=rates["domain"] if rates.get("spans_nodes") else min(rates["domain"], gpus_per_node),
         gpus_per_node=gpus_per_node,
         fabric=fabric,
     )

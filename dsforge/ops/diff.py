@@ -82,13 +82,14 @@ def _with_rows(found: list[Difference], a: Side, b: Side) -> Iterator[Difference
 
 
 def rows_of(loaded: LoadedRecipe) -> int | None:
-    """Return the rows of a recipe's embedding; None where its model is not known."""
+    """Return the rows of a recipe's embedding; None where its model is not known, nor its TP."""
     recipe = loaded.recipe
     try:
         shape = resolve_shape(recipe.model, recipe.batch.seq_len, loaded.model_config)
     except DsforgeError:
         return None
-    return padded_vocab(shape.vocab, recipe.parallel.tp, vocab_divisor(recipe))
+    tp = recipe.parallel.tp
+    return None if tp == "auto" else padded_vocab(shape.vocab, tp, vocab_divisor(recipe))
 
 
 def _values(side: Side, other: Side) -> dict[str, Any]:

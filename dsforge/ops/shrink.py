@@ -85,7 +85,7 @@ def shrink(
     use("parallel.tp", layout.tp, tp, limit)
     use("parallel.pp", layout.pp, pp, limit)
     use("parallel.dp", layout.dp, dp, "two replicas show everything that more would" if dp == 2 else limit)
-    asked = recipe.parallel.sequence_parallel
+    asked = layout.sequence_parallel
     whole = "ranks of a CPU, or without TP, hold whole sequences"
     is_split = use("parallel.sequence_parallel", asked, asked and gpu != "cpu" and tp > 1, whole)
     tiny = "a tiny shape trains through the same code"
@@ -135,7 +135,7 @@ def shrink(
         "model": shape,
         "cluster": {"nodes": 1, "gpus_per_node": tp * pp * dp, "gpu": gpu},
         "parallel": {
-            **recipe.parallel.model_dump(by_alias=True),
+            **layout.model_dump(include={"vp", "cp", "ep", "schedule"}),
             "tp": tp,
             "pp": pp,
             "dp": dp,

@@ -9,11 +9,11 @@ from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.catalog.tables import Hardware
 from dsforge.external.expressions import evaluate
 from dsforge.plan.program import program_of
-from dsforge.recipe.model import Recipe
+from dsforge.recipe.settled import SettledRecipe
 
 
 def derive_environment(
-    recipe: Recipe, hardware: Hardware, values: Mapping[str, Any]
+    recipe: SettledRecipe, hardware: Hardware, values: Mapping[str, Any]
 ) -> dict[str, tuple[str, str]]:
     """Return name -> (value, why) for variables that the recipe does not set itself.
 

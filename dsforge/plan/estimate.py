@@ -7,10 +7,9 @@ from typing import Any
 
 from dsforge.catalog.tables import find_hardware
 from dsforge.cost.calibration import calibration
-from dsforge.cost.job import Job, Work
-from dsforge.cost.machine import machine_of
 from dsforge.cost.step import StepSeconds, step_seconds
 from dsforge.layout.flops import flops_per_token
+from dsforge.plan.job import job_of
 from dsforge.plan.types import Plan
 
 _DAY_SECONDS = 86_400.0
@@ -64,50 +63,4 @@ def estimate(plan: Plan) -> Estimate | str:
         gpu_hours=seconds * plan.layout.world_size / 3600,
         engine=job.engine,
         error=calibration().errors["dense"],
-    )
-
-
-def job_of(plan: Plan) -> Job | str:
-    """Return a plan as the cost model's job, or in words why it has none."""
-    machine = machine_of(plan.gpu, plan.layout.gpus_per_node)
-    trainer = plan.external.flavour if plan.external else plan.trainer
-    engine = calibration().trainers.get(trainer)
-    active, total = plan.parameters.active, plan.parameters.total
-    reasons = (
-        (plan.accelerator == "cpu", "CPU runs prove logic, not speed"),
-        (machine is None, f"nobody has published what training reaches on {plan.gpu}"),
-        (engine is None, f"no measured runs are like those of trainer {trainer}"),
-        (plan.train.precision == "fp32", "the cost model knows 16-bit training"),
-        (active is not None and active < total, "a plan does not place experts yet"),
-        (plan.layout.schedule == "interleaved", "a plan does not say how many virtual stages there are"),
-    )
-    why = next((words for holds, words in reasons if holds), None)
-    if why is not None:
-        return why
-    assert machine is not None, "told above"
-    assert engine is not None, "told above"
-    model, layout = plan.model, plan.layout
-    return Job(
-        work=Work(
-            layers=model.layers,
-            hidden=model.hidden,
-            heads=model.heads,
-            kv_heads=model.kv_heads,
-            head_dim=model.head_dim,
-            ffn_hidden=model.ffn_hidden,
-            vocab=model.padded_vocab,
-            seq_len=plan.batch.seq_len,
-            gated=model.activation in ("swiglu", "geglu"),
-        ),
-        machine=machine,
-        engine=engine,
-        gpus=layout.world_size,
-        tp=layout.tp,
-        pp=layout.pp,
-        dp=layout.dp,
-        micro=plan.batch.micro,
-        global_batch=plan.batch.global_size,
-        precision=plan.train.precision,
-        zero=layout.zero,
-        recompute=plan.train.recompute,
     )

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from dsforge.cost.job import Experts, Job
 from dsforge.plan.estimate import Estimate, estimate
+from dsforge.plan.job import job_of
 from dsforge.plan.resolve import make_plan
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import load_recipe
@@ -43,6 +45,26 @@ def test_micro_batches_and_virtual_stages_shrink_the_bubble():
     assert isinstance(few, Estimate)
     assert isinstance(many, Estimate)
     assert few.step.bubble / few.step.total > many.step.bubble / many.step.total
+    parts = estimate(planned("llama3-8b-megatron-lm", *INTERLEAVED))
+    whole = estimate(planned("llama3-8b-megatron-lm", *INTERLEAVED[:2]))
+    assert isinstance(parts, Estimate)
+    assert isinstance(whole, Estimate)
+    # Half the bubble, but for what is sent between more stages.
+    assert parts.step.bubble == pytest.approx(whole.step.bubble / 2, rel=0.01)
+
+
+def test_a_job_carries_every_degree_of_its_plan():
+    changes = ("parallel={tp: 2, pp: 2, vp: 2, cp: 2, schedule: interleaved, sequence_parallel: true}",)
+    plan = planned("llama3-8b-megatron-lm", *changes, "cluster.nodes=2", "train.recompute_every=2")
+    job = job_of(plan)
+    assert isinstance(job, Job)
+    assert (job.tp, job.pp, job.vp, job.cp, job.ep, job.dp) == (2, 2, 2, 2, 1, 2)
+    assert (job.sequence_parallel, job.schedule, job.recompute_every) == (True, "interleaved", 2)
+    assert (job.first_layers, job.last_layers, job.work.vocab) == (16, 16, 128_256)
+    mixture = planned("llama3-8b-64h100", "model=mixtral-8x7b")
+    job = job_of(mixture)
+    assert isinstance(job, Job)
+    assert job.work.experts == Experts(count=8, chosen=2, width=14336)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +73,6 @@ def test_micro_batches_and_virtual_stages_shrink_the_bubble():
         ("smoke", (), "CPU runs prove logic, not speed"),
         ("llama3-8b-megatron-lm", ("cluster.gpu=v100-sxm-16gb", "train.precision=fp16"), "has published"),
         ("gpt3-175b-1024a100", ("train.precision=fp32",), "16-bit"),
-        ("llama3-8b-64h100", ("model=mixtral-8x7b",), "experts"),
-        ("llama3-8b-megatron-lm", INTERLEAVED, "virtual stages"),
     ],
 )
 def test_without_measurements_there_is_no_figure(name: str, changes: tuple[str, ...], why: str):
