@@ -13,6 +13,7 @@ from dsforge.base.exits import ExitCode
 from dsforge.base.text import one_line
 from dsforge.base.units import format_bytes, format_count
 from dsforge.cli import output
+from dsforge.cli.memory import Memory, memory_of
 from dsforge.cli.options import (
     ArgumentOption,
     ChangesArgument,
@@ -44,27 +45,30 @@ def plan(
     """Resolve a recipe: degrees, batch, stages, parameters, model states. Exit 1 when a rule refuses it."""
     from dsforge.plan.resolve import make_plan
 
-    made = make_plan(load(recipe, changes, set_, profile, argument, json=json), refuse=False)
+    loaded = load(recipe, changes, set_, profile, argument, json=json)
+    made = make_plan(loaded, refuse=False)
+    memory = memory_of(loaded, made)
     if json:
-        output.data(_canonical(made))
+        output.data(_canonical(made, memory))
     else:
-        _print(made)
+        _print(made, memory)
     findings = [Finding.from_dict(found) for found in made.findings]
+    findings += memory.findings(loaded, findings)
     output.findings(findings)
     refused = any(found.severity is Severity.ERROR for found in findings)
     raise typer.Exit(int(ExitCode.FINDINGS if refused else ExitCode.OK))
 
 
-def _canonical(made: Plan) -> str:
+def _canonical(made: Plan, memory: Memory) -> str:
     from dsforge.base.canonical import dumps
     from dsforge.plan.estimate import estimate
 
     time = estimate(made)
     told = {"why": time} if isinstance(time, str) else time.to_json_value()
-    return dumps({**made.to_json_value(), "estimate": told})
+    return dumps({**made.to_json_value(), "estimate": told, "memory": memory.to_json_value()})
 
 
-def _print(made: Plan) -> None:
+def _print(made: Plan, memory: Memory) -> None:
     layout, batch, model, parameters = made.layout, made.batch, made.model, made.parameters
     active = ""
     if parameters.active is not None and parameters.active < parameters.total:
@@ -94,6 +98,9 @@ def _print(made: Plan) -> None:
     _print_time(made)
     output.line()
     _print_memory(made)
+    if not isinstance(memory.estimate, str):
+        output.line()
+        memory.show()
     if made.decisions:
         output.line()
         output.table(
