@@ -1,7 +1,8 @@
-"""Fits the constants of the cost model to published measurements and writes calibration.yaml.
+"""Fits the constants of the cost model to published measurements and writes calibration.yaml or memory.yaml.
 
-Run: python benchmarks/fit_catalog.py --throughput FILE [--out FILE] [--leave-out]. Constants belong to a GPU
-generation, an engine, a fabric or to all; none to a source or a row. Large sources weigh less than
+Run: python benchmarks/fit_catalog.py --throughput FILE [--out FILE] [--leave-out], or with --memory FILE for
+the memory model (fit_memory.py). Constants belong to a GPU generation, an engine, a fabric or to all; none to
+a source or a row. Large sources weigh less than
 their rows, and errors beyond a few per cent weigh less, so that no source and no odd row leads. `--leave-out`
 fits once without each source and prints how that source is then predicted.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import fit_memory
 import numpy as np
 from published import GPUS, Measured, read
 from ruamel.yaml import YAML
@@ -191,11 +193,16 @@ def unmeasured(rows: list[Measured], constants: Calibration) -> float:
 def main() -> None:
     """Fit, tell and write."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--throughput", type=Path, required=True)
+    files = parser.add_mutually_exclusive_group(required=True)
+    files.add_argument("--throughput", type=Path)
+    files.add_argument("--memory", type=Path)
     parser.add_argument("--start", type=Path, default=PRIORS)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--leave-out", action="store_true")
     given = parser.parse_args()
+    if given.memory:
+        fit_memory.fit(given.memory, given.out, leave_out=given.leave_out)
+        return
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style, yaml.width = None, 118
     start = yaml.load(given.start.read_text("utf-8"))

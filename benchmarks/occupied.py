@@ -18,6 +18,8 @@ from dsforge.cost.memory.constants import MemoryConstants
 from dsforge.layout.shape import padded_vocab
 
 _GPUS = {
+    "V100-SXM-32GB": "v100-sxm-32gb",
+    "V100-SXM3-32GB": "v100-sxm-32gb",
     "A100-SXM": "a100-sxm-80gb",
     "A100-SXM-80GB": "a100-sxm-80gb",
     "A100-SXM-40GB": "a100-sxm-40gb",
@@ -25,21 +27,25 @@ _GPUS = {
     "H100-SXM-96GB-HBM2e-500W": "h100-sxm-96gb",
     "H200-SXM": "h200-sxm-141gb",
     "B200-SXM": "b200-sxm-180gb",
+    "B300-SXM": "b300-sxm",
     "GB200": "gb200",
+    "GB300": "gb300",
 }
-_CAPACITY_GIB = {"H100-SXM-96GB-HBM2e-500W": 95.0, "GB200": 184.0}
+_CAPACITY_GIB = {"H100-SXM-96GB-HBM2e-500W": 95.0, "B300-SXM": 268.0, "GB200": 184.0, "GB300": 276.0}
 """Of GPUs that are not in the catalogue's table of hardware."""
 _ENGINES = (
     (re.compile("composer|lit-gpt"), "fsdp"),
-    (re.compile("torchtitan"), "fsdp2"),
+    (re.compile("torchtitan|AutoModel"), "fsdp2"),
+    (re.compile("flash-attn"), "ddp"),
     (re.compile("nanotron"), "nanotron"),
     (re.compile("^DeepSpeed"), "deepspeed"),
     (re.compile("^Megatron-DeepSpeed"), "megatron-deepspeed"),
 )
+_MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj")
 _RECOMPUTE = {"full": "full", "selective(op)": "operators", "selective(layer)": "alternate"}
 _VOCAB = 50257
 """GPT-2's, where a run's arguments name its tokenizer alone."""
-_MOONLIGHT = Latent(q_rank=0, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
+_MOONLIGHT = Latent(query_rank=0, kv_rank=512, plain=128, rotary=64, value=128)
 _KNOWN: dict[str, tuple[int, int, Latent | None]] = {"moonlight-16b-a3b": (2, 1, _MOONLIGHT)}
 """Shared experts, dense layers and latent attention, from the models' own configurations."""
 GIB = 2**30
@@ -131,11 +137,7 @@ def _job(row: dict[str, str]) -> Job:
     dp = int(_number(row, "dp", gpus / (tp * pp * cp)))
     vp = int(_number(row, "vp", 1))
     layers, micro = int(_number(row, "layers")), int(_number(row, "micro_batch", 1))
-    framework = row["framework"]
-    engine = next((name for pattern, name in _ENGINES if pattern.search(framework)), "megatron-core")
-    if engine == "deepspeed" and row["flash_attn"] == "0":
-        # The model is Megatron's: SC21's comparison.
-        engine = "megatron-deepspeed"
+    framework, engine = row["framework"], _engine(row)
     first = _argument(said, "--decoder-first-pipeline-num-layers")
     last = _argument(said, "--decoder-last-pipeline-num-layers")
     layout = said.get("--pipeline-model-parallel-layout")
@@ -170,6 +172,7 @@ def _job(row: dict[str, str]) -> Job:
         zero=zero,
         recompute=recompute,
         recompute_modules=modules,
+        recompute_every=_argument(said, "--recompute-num-layers") or 1,
         sequence_parallel=row["sequence_parallel"] == "1",
         flash_attention=not unfused,
         offload="offload" in row["fsdp"].lower(),
@@ -186,6 +189,16 @@ def _job(row: dict[str, str]) -> Job:
         compiled="+compile" in framework,
         grouped_experts=bool(row["n_experts"]) and (not said or bool(said.get("--moe-grouped-gemm"))),
     )
+
+
+def _engine(row: dict[str, str]) -> str:
+    framework = row["framework"]
+    known = next((name for pattern, name in _ENGINES if pattern.search(framework)), None)
+    if known == "deepspeed" and row["flash_attn"] == "0":
+        # The model is Megatron's: SC21's comparison.
+        return "megatron-deepspeed"
+    early = framework.startswith("Megatron-LM") and "CI" not in framework and row["flash_attn"] != "1"
+    return known or ("megatron" if early else "megatron-core")
 
 
 def _work(row: dict[str, str], said: dict[str, Any], tp: int) -> Work:

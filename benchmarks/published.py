@@ -43,9 +43,9 @@ _SHARED_EXPERTS = {"deepseek-v3": 1, "kimi-k2": 1, "moonlight-16b-a3b": 2}
 _INTERLEAVED = ("Meta internal",)
 """Frameworks beside Megatron-Core that interleave stages and split norms where a row does not say."""
 _LATENT = {
-    "deepseek-v3": Latent(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128),
-    "kimi-k2": Latent(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128),
-    "moonlight-16b-a3b": Latent(q_rank=0, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128),
+    "deepseek-v3": Latent(query_rank=1536, kv_rank=512, plain=128, rotary=64, value=128),
+    "kimi-k2": Latent(query_rank=1536, kv_rank=512, plain=128, rotary=64, value=128),
+    "moonlight-16b-a3b": Latent(query_rank=0, kv_rank=512, plain=128, rotary=64, value=128),
 }
 _BRIDGE = re.compile(r"Megatron-Bridge (\d\d\.\d\d)")
 _FUSED_SINCE = 26.06

@@ -12,6 +12,7 @@ from dsforge.base.exits import ExitCode
 from dsforge.base.text import one_line
 from dsforge.base.units import format_bytes, format_count
 from dsforge.cli import output
+from dsforge.cli.memory import Memory, memory_of
 from dsforge.cli.options import (
     ArgumentOption,
     ChangesArgument,
@@ -49,13 +50,14 @@ def plan(
 
     loaded = load(recipe, changes, set_, profile, argument, json=json)
     made = make_plan(loaded, refuse=False)
-    time = _estimate(made, loaded)
+    time, memory = _estimate(made, loaded), memory_of(loaded, made)
     if json:
         told = {"why": time} if isinstance(time, str) else time.to_json_value()
-        output.data(dumps({**made.to_json_value(), "estimate": told}))
+        output.data(dumps({**made.to_json_value(), "estimate": told, "memory": memory.to_json_value()}))
     else:
-        _print(made, time)
+        _print(made, time, memory)
     findings = [Finding.from_dict(found) for found in made.findings]
+    findings += memory.findings(loaded, findings)
     output.findings(findings)
     refused = any(found.severity is Severity.ERROR for found in findings)
     raise typer.Exit(int(ExitCode.FINDINGS if refused else ExitCode.OK))
@@ -71,7 +73,7 @@ def _estimate(made: Plan, loaded: LoadedRecipe) -> Estimate | str:
     )
 
 
-def _print(made: Plan, time: Estimate | str) -> None:
+def _print(made: Plan, time: Estimate | str, memory: Memory) -> None:
     layout, batch, model, parameters = made.layout, made.batch, made.model, made.parameters
     active = ""
     if parameters.active is not None and parameters.active < parameters.total:
@@ -102,6 +104,9 @@ def _print(made: Plan, time: Estimate | str) -> None:
         output.line(f"  {line}")
     output.line()
     _print_memory(made)
+    if not isinstance(memory.estimate, str):
+        output.line()
+        memory.show()
     if made.decisions:
         output.line()
         output.table(

@@ -21,15 +21,17 @@ class Experts:
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """Latent attention (DeepSeek-V2, arXiv:2405.04434): ranks of the compressed queries (0: none) and keys, and
-    widths of a head's parts.
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434).
+
+    Ranks of the compressed query (0: none) and key-value, and widths of a head: without position, with
+    position, of the value.
     """
 
-    q_rank: int
+    query_rank: int
     kv_rank: int
-    nope_dim: int
-    rope_dim: int
-    value_dim: int
+    plain: int
+    rotary: int
+    value: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,12 @@ class Work:
     seq_len: int
     gated: bool
     experts: Experts | None = None
+    latent: Latent | None = None
     tied: bool = False
     bias: bool = False
     norm_bias: bool = False
     positions: int = 0
     dropout: bool = False
-    latent: Latent | None = None
     mtp: int = 0
 
     @property
@@ -64,7 +66,7 @@ class Work:
         """Width of all heads in the products of the attention core: the mean of queries and values."""
         if self.latent is None:
             return self.attention_width
-        return self.heads * (self.latent.nope_dim + self.latent.rope_dim + self.latent.value_dim) / 2
+        return self.heads * (self.latent.plain + self.latent.rotary + self.latent.value) / 2
 
     @property
     def projections(self) -> tuple[tuple[int, int], ...]:
@@ -72,15 +74,15 @@ class Work:
         latent = self.latent
         if latent is None:
             return ((self.hidden, self.attention_width + 2 * self.kv_width),)
-        query = self.heads * (latent.nope_dim + latent.rope_dim)
-        kv = (latent.kv_rank, self.heads * (latent.nope_dim + latent.value_dim))
-        down = (self.hidden, latent.q_rank + latent.kv_rank + latent.rope_dim)
-        return (down, kv, (latent.q_rank or self.hidden, query))
+        query = self.heads * (latent.plain + latent.rotary)
+        kv = (latent.kv_rank, self.heads * (latent.plain + latent.value))
+        down = (self.hidden, latent.query_rank + latent.kv_rank + latent.rotary)
+        return (down, kv, (latent.query_rank or self.hidden, query))
 
     @property
     def output_width(self) -> int:
         """Width of what attention's output matrix takes."""
-        return self.attention_width if self.latent is None else self.heads * self.latent.value_dim
+        return self.attention_width if self.latent is None else self.heads * self.latent.value
 
     @property
     def attention_parameters(self) -> int:
@@ -103,8 +105,7 @@ class Machine:
     """A GPU and its links.
 
     Rates: TFLOP/s of dense matrix products as measured, bytes a second of memory, and of links in one
-    direction. `domain`: GPUs that the fast link joins across nodes, 1 where it ends at the node.
-    `measured`: the rates are, not told from peaks. `fabric`: the network's kind.
+    direction. `domain`: GPUs that the fast link joins. `fabric`: the network's kind.
     """
 
     generation: str

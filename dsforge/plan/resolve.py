@@ -14,6 +14,7 @@ from dsforge.layout.shape import Shape, resolve_shape
 from dsforge.plan.assemble import assemble
 from dsforge.plan.auto import Resolved, resolve_autos
 from dsforge.plan.program import engine_of, values_of, with_defaults
+from dsforge.plan.search.best import Objective
 from dsforge.plan.settle import settle
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
@@ -29,30 +30,51 @@ def examine(loaded: LoadedRecipe, allow: frozenset[str] = frozenset()) -> list[F
     shape, hardware, problems = _look_up(loaded)
     if shape is None or hardware is None:
         return problems
-    recipe, _ = settle(named)
-    return _findings(loaded, recipe, shape, hardware, resolve_autos(recipe, shape, hardware), allow)
+    recipe, _, fault = settle(named, shape, hardware)
+    found = _findings(loaded, recipe, shape, hardware, resolve_autos(recipe, shape, hardware), allow)
+    return _or_fault(found, fault, loaded)
 
 
-def make_plan(loaded: LoadedRecipe, allow: frozenset[str] = frozenset(), *, refuse: bool = True) -> Plan:
+def make_plan(
+    loaded: LoadedRecipe,
+    allow: frozenset[str] = frozenset(),
+    *,
+    refuse: bool = True,
+    objective: Objective = "time",
+) -> Plan:
     """Return the plan of a recipe; DsforgeError (exit 1) carries every error-level finding.
 
     Codes in `allow` weigh as warnings: for experiments that show what a rule protects from. With
-    `refuse` off, findings that leave the numbers of the plan standing are only noted in it.
+    `refuse` off, findings that leave the numbers of the plan standing are only noted in it. What is `auto`
+    becomes best by the objective.
     """
     named, decisions = with_defaults(loaded.recipe)
     loaded = replace(loaded, recipe=named)
     shape, hardware, problems = _look_up(loaded)
     if shape is None or hardware is None:
         raise refusal(problems)
-    recipe, chosen = settle(named)
+    recipe, chosen, fault = settle(named, shape, hardware, objective)
     resolved = resolve_autos(recipe, shape, hardware)
     resolved.decisions += decisions + chosen
     findings = _findings(loaded, recipe, shape, hardware, resolved, allow)
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if fault is not None:
+        raise refusal(_or_fault(_errors(findings), fault, loaded))
+    errors = _errors(findings)
     blocking = errors if refuse else [e for e in errors if not rules()[e.code].plannable]
     if blocking:
         raise refusal(errors)
     return assemble(recipe, shape, hardware, resolved, findings, loaded.model_config)
+
+
+def _errors(findings: list[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.severity is Severity.ERROR]
+
+
+def _or_fault(findings: list[Finding], fault: Finding | None, loaded: LoadedRecipe) -> list[Finding]:
+    """Return the findings, or why no layout was found, unless a rule says that better of the simplest one."""
+    if fault is None or (fault.code == "DSF771" and _errors(findings)):
+        return findings
+    return [replace(fault, place=loaded.place(fault.key))]
 
 
 def refusal(errors: list[Finding]) -> DsforgeError:

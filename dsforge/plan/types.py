@@ -302,7 +302,7 @@ class Plan(Frozen):
     def _without_estimate(cls, data: Any) -> Any:
         """Take what `plan --json` prints, too: a plan, and beside it what it is estimated to take."""
         if isinstance(data, dict):
-            return {key: value for key, value in data.items() if key != "estimate"}
+            return {key: value for key, value in data.items() if key not in ("estimate", "memory")}
         return data
 
     def to_json_value(self) -> dict[str, Any]:

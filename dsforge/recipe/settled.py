@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
 from dsforge.recipe.model import Recipe
@@ -66,20 +66,26 @@ def value_of(recipe: Recipe, key: str) -> Any:
     return getattr(getattr(recipe, section), field)
 
 
-def settled(recipe: Recipe, chosen: Mapping[str, Any]) -> SettledRecipe:
-    """Return the recipe with values in place of `auto`; what the user has set stays told from what was not.
+def with_values(recipe: Recipe, chosen: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with other values, each trusted; what the user has set stays told from what was not."""
+    sections = _by_section(chosen)
+    changed = {name: _as(type(getattr(recipe, name)), getattr(recipe, name), new) for name, new in sections}
+    return _as(type(recipe), recipe, changed)
 
-    `chosen` holds every key that is left open, and may hold `parallel.dp`, `parallel.zero`, `batch.micro`.
-    """
+
+def settled(recipe: Recipe, chosen: Mapping[str, Any]) -> SettledRecipe:
+    """Return the recipe with values in place of `auto`; `chosen` holds every key that is left open."""
+    recipe = with_values(recipe, chosen)
+    sections = {name: _as(kind, getattr(recipe, name), {}) for name, kind in _SETTLED.items()}
+    return _as(SettledRecipe, recipe, sections)
+
+
+def _by_section(values: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
     sections: dict[str, dict[str, Any]] = {}
-    for key, value in chosen.items():
+    for key, value in values.items():
         section, field = key.split(".")
         sections.setdefault(section, {})[field] = value
-    values = {name: getattr(recipe, name) for name in type(recipe).model_fields}
-    for name in (*_SETTLED, *(sections.keys() - _SETTLED.keys())):
-        section = getattr(recipe, name)
-        values[name] = _as(_SETTLED.get(name) or type(section), section, sections.get(name, {}))
-    return _as(SettledRecipe, recipe, values)
+    return sections.items()
 
 
 _SETTLED: dict[str, type[Section]] = {
@@ -90,7 +96,7 @@ _SETTLED: dict[str, type[Section]] = {
 
 
 def _as(kind: type[S], section: Section, values: Mapping[str, Any]) -> S:
-    """Return a section as another class of its own fields, its values trusted."""
+    """Return a section as another class of its own fields."""
     own = {name: getattr(section, name) for name in type(section).model_fields}
     made = kind.model_construct(_fields_set=set(section.model_fields_set), **{**own, **values})
     return cast("S", made)

@@ -82,15 +82,15 @@ def _projections(job: Job) -> float:
     work, tp = job.work, job.tp
     latent = work.latent
     if latent is not None:
-        compressed = 2 * (latent.q_rank + latent.kv_rank) + latent.rope_dim
-        return _HALF * (work.heads / tp * latent.value_dim + compressed) + _expanded(work, latent) / tp
+        compressed = 2 * (latent.query_rank + latent.kv_rank) + latent.rotary
+        return _HALF * (work.heads / tp * latent.value + compressed) + _expanded(work, latent) / tp
     own, keys = work.attention_width / tp, max(work.head_dim, work.kv_width / tp)
     return _HALF * (2 * own + 2 * keys)
 
 
 def _expanded(work: Work, latent: Latent) -> float:
     """Return queries, keys and values of all heads."""
-    return _HALF * work.heads * (2 * (latent.nope_dim + latent.rope_dim) + latent.value_dim)
+    return _HALF * work.heads * (2 * (latent.plain + latent.rotary) + latent.value)
 
 
 def _products(job: Job) -> float:

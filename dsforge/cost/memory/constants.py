@@ -44,7 +44,7 @@ class EngineMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryConstants:
-    """All constants by engine, and relative errors by what is measured."""
+    """All constants by engine of the calibration, and relative errors by what is measured."""
 
     engines: dict[str, EngineMemory]
     errors: dict[str, float]
@@ -53,9 +53,7 @@ class MemoryConstants:
 def build(rows: dict[str, Any]) -> MemoryConstants:
     """Return the constants from the rows of their file."""
     engines = {name: EngineMemory(**row) for name, row in rows["engines"].items()}
-    for name, row in table("calibration")["engines"].items():
-        if name not in engines:
-            engines[name] = engines[row["like"]]
+    engines |= {name: engines[like] for name, like in rows["alike"].items()}
     return MemoryConstants(engines, dict(rows["errors"]))
 
 

@@ -55,14 +55,14 @@ def _attention(work: Work, tp: int) -> int:
     heads = -(-work.heads // tp)
     latent = work.latent
     if latent is not None:
-        each = latent.nope_dim + latent.rope_dim
-        if latent.q_rank:
-            queries = work.hidden * latent.q_rank + latent.q_rank + latent.q_rank * heads * each
+        each = latent.plain + latent.rotary
+        if latent.query_rank:
+            queries = work.hidden * latent.query_rank + latent.query_rank + latent.query_rank * heads * each
         else:
             queries = work.hidden * heads * each
-        keys = work.hidden * (latent.kv_rank + latent.rope_dim) + latent.kv_rank
-        expanded = latent.kv_rank * heads * (latent.nope_dim + latent.value_dim)
-        return queries + keys + expanded + heads * latent.value_dim * work.hidden
+        keys = work.hidden * (latent.kv_rank + latent.rotary) + latent.kv_rank
+        expanded = latent.kv_rank * heads * (latent.plain + latent.value)
+        return queries + keys + expanded + heads * latent.value * work.hidden
     own = heads * work.head_dim
     qkv = own + 2 * -(-work.kv_heads // tp) * work.head_dim
     return work.hidden * (qkv + own) + (qkv + work.hidden if work.bias else 0)

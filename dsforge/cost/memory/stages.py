@@ -9,6 +9,7 @@ from dsforge.cost.memory.parameters import Held, layer, stage
 from dsforge.cost.memory.states import States, states
 from dsforge.cost.memory.types import StageMemory
 from dsforge.cost.memory.workspaces import standing
+from dsforge.cost.offload import BUFFER_FACTOR
 
 _HALF = 2
 _LASTING = ("weights", "gradients", "sums", "optimizer", "standing")
@@ -109,9 +110,7 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
         activations += (dense.kept - mixed.kept) * kept_layers(job, index, layers) * plain / layers
     if last:
         activations += work.mtp * mixed.kept
-    again = 0.0
-    if job.recompute not in ("none", "selective") or job.recompute_modules != ("core_attn",):
-        again = tokens * ((mixed.whole - mixed.kept) * min(layers, job.recompute_every) + mixed.gradients)
+    working = tokens * ((mixed.whole - mixed.kept) * min(layers, job.recompute_every) + mixed.gradients)
     ends = (first or last) * tokens * work.seq_len if engine.whole_mask else 0.0
     logits = 0.0
     if last:
@@ -126,17 +125,18 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
         "standing": int(standing(job, engine)),
         "gathered": int(_gathered(job, engine.states, held, kept)),
         "activations": int(activations * tokens + ends),
-        "recomputed": int(again) if again >= logits else 0,
-        "logits": int(logits) if logits > again else 0,
+        # The loss is done before the backward of the layers begins.
+        "working": int(working) if working >= logits else 0,
+        "logits": int(logits) if logits > working else 0,
     }
     if engine.late_gradients and job.accumulation_steps <= 1:
-        made = components["activations"] + components["recomputed"] + components["logits"]
+        made = components["activations"] + components["working"] + components["logits"]
         for name in ("gradients", "sums"):
             components[name], made = max(0, components[name] - made), max(0, made - components[name])
     allocated = sum(components.values())
     static = sum(components[name] for name in _LASTING)
     reserved = allocated + int(engine.reserve * (allocated - static) + engine.pool_mib * MIB)
-    offloaded = int(kept.offloaded * job.machine.gpus_per_node)
+    host, nvme = _off_the_gpu(job, kept)
     return StageMemory(
         stage=index,
         layers=layers,
@@ -145,9 +145,19 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
         allocated=allocated,
         reserved=reserved,
         device=reserved + int(engine.context_mib * MIB),
-        host_bytes=0 if job.on_nvme else offloaded,
-        nvme_bytes=offloaded if job.on_nvme else 0,
+        host_bytes=host,
+        nvme_bytes=nvme,
     )
+
+
+def _off_the_gpu(job: Job, kept: States) -> tuple[int, int]:
+    """Return bytes of a node's memory and of its disks, with the room that DeepSpeed's estimators advise."""
+    whole = kept.offloaded * job.machine.gpus_per_node
+    if not job.on_nvme:
+        return int(whole * BUFFER_FACTOR), 0
+    # What is on its way between disk and GPU: a layer in fp32.
+    one = sum(layer(job, experts=job.work.experts is not None))
+    return int(4 * one * job.machine.gpus_per_node * BUFFER_FACTOR), int(whole)
 
 
 def _logit_bytes(job: Job, engine: EngineMemory) -> float:

@@ -64,7 +64,7 @@ def test_sums_of_gradients_are_read_and_written_once_a_micro_batch():
 
 def test_latent_attention_multiplies_what_its_matrices_hold():
     """DeepSeek-V3's attention (arXiv:2412.19437, table of hyper-parameters): 187.1 M weights a layer."""
-    latent = Latent(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
+    latent = Latent(query_rank=1536, kv_rank=512, plain=128, rotary=64, value=128)
     work = Work(61, 7168, 128, 128, 56, 18432, 129280, 4096, gated=True, latent=latent)
     assert work.attention_parameters == 187_105_280
     assert work.score_width == 128 * (192 + 128) / 2
