@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +16,9 @@ from dsforge.cli import output
 from dsforge.cli.options import (
     ArgumentOption,
     ChangesArgument,
+    Goal,
     JsonOption,
+    ObjectiveOption,
     PassingOn,
     ProfileOption,
     RecipeArgument,
@@ -25,7 +27,12 @@ from dsforge.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from dsforge.plan.search.best import Objective
+    from dsforge.plan.search.run import Searched
     from dsforge.plan.types import DataSet, Plan, Train
+
+_TOP = 5
+"""Layouts that a search shows where nobody says how many."""
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -39,29 +46,69 @@ def plan(
     set_: SetOption = None,
     argument: ArgumentOption = None,
     profile: ProfileOption = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Choose the whole layout, whatever the recipe says of it.")
+    ] = False,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", metavar="N", min=1, max=1000, help="Show the N best layouts side by side."),
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option("--gpus", metavar="N", min=1, help="Plan for N GPUs instead of the recipe's cluster."),
+    ] = None,
+    objective: ObjectiveOption = Goal.time,
     json: JsonOption = False,
 ) -> None:
     """Resolve a recipe: degrees, batch, stages, parameters, model states. Exit 1 when a rule refuses it."""
+    from dsforge.plan.ranking import opened, ranking
     from dsforge.plan.resolve import make_plan
 
-    made = make_plan(load(recipe, changes, set_, profile, argument, json=json), refuse=False)
+    loaded = load(recipe, changes, set_, profile, argument, json=json)
+    loaded = opened(loaded, everything=search, gpus=gpus)
+    best = None
+    if search or top is not None or objective is Goal.cost:
+        best = ranking(loaded, top=top or (_TOP if search else 1), objective=objective.value)
+        if objective is Goal.cost and best.found:
+            loaded = opened(loaded, gpus=best.found[0].gpus)
+    made = make_plan(loaded, refuse=False, objective=objective.value)
     if json:
-        output.data(_canonical(made))
+        output.data(_canonical(made, best, objective.value))
     else:
         _print(made)
+        _print_layouts(made, best, objective.value)
     findings = [Finding.from_dict(found) for found in made.findings]
     output.findings(findings)
     refused = any(found.severity is Severity.ERROR for found in findings)
     raise typer.Exit(int(ExitCode.FINDINGS if refused else ExitCode.OK))
 
 
-def _canonical(made: Plan) -> str:
+def _canonical(made: Plan, best: Searched | None, objective: Objective) -> str:
     from dsforge.base.canonical import dumps
     from dsforge.plan.estimate import estimate
+    from dsforge.plan.ranking import as_json
+    from dsforge.plan.timeline import schedule_of
 
-    time = estimate(made)
-    told = {"why": time} if isinstance(time, str) else time.to_json_value()
-    return dumps({**made.to_json_value(), "estimate": told})
+    time, schedule = estimate(made), schedule_of(made)
+    told: dict[str, object] = {
+        "estimate": {"why": time} if isinstance(time, str) else time.to_json_value(),
+        "schedule": schedule.to_json_value() if schedule else None,
+    }
+    if best is not None:
+        told["layouts"] = as_json(best, made.batch.global_size * made.batch.seq_len, objective)
+    return dumps({**made.to_json_value(), **told})
+
+
+def _print_layouts(made: Plan, best: Searched | None, objective: Objective) -> None:
+    from dsforge.cli import layouts, timeline
+    from dsforge.plan.timeline import schedule_of
+
+    if (schedule := schedule_of(made)) is not None:
+        output.line()
+        timeline.show(schedule, output.width())
+    if best is not None and best.found:
+        output.line()
+        layouts.show(best, made.batch.global_size * made.batch.seq_len, objective)
 
 
 def _print(made: Plan) -> None:
