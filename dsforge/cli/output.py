@@ -18,6 +18,7 @@ from dsforge.base.text import one_line, printable, shortened, without_secrets
 
 SCHEMA_VERSION = 1
 _STDERR = 2
+_PLAIN_WIDTH = 80
 _json_mode = False
 
 
@@ -189,6 +190,11 @@ def internal_error(fault: BaseException) -> None:
         note_raw("".join(traceback.format_exception(fault)))
     else:
         note("  hint: this is a fault of dsforge, please report it; DSFORGE_DEBUG=1 shows the traceback")
+
+
+def width() -> int:
+    """Return the characters of a line: the terminal's, 80 where stdout is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PLAIN_WIDTH
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +16,9 @@ from dsforge.cli.memory import Memory, memory_of
 from dsforge.cli.options import (
     ArgumentOption,
     ChangesArgument,
+    Goal,
     JsonOption,
+    ObjectiveOption,
     PassingOn,
     ProfileOption,
     RecipeArgument,
@@ -27,8 +29,13 @@ from dsforge.cli.time_lines import time_lines
 
 if TYPE_CHECKING:
     from dsforge.plan.estimate import Estimate
+    from dsforge.plan.search.best import Objective
+    from dsforge.plan.search.run import Searched
     from dsforge.plan.types import DataSet, Plan, Train
     from dsforge.recipe.load import LoadedRecipe
+
+_TOP = 5
+"""Layouts that a search shows where nobody says how many."""
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -42,20 +49,41 @@ def plan(
     set_: SetOption = None,
     argument: ArgumentOption = None,
     profile: ProfileOption = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Choose the whole layout, whatever the recipe says of it.")
+    ] = False,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", metavar="N", min=1, max=1000, help="Show the N best layouts side by side."),
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option("--gpus", metavar="N", min=1, help="Plan for N GPUs instead of the recipe's cluster."),
+    ] = None,
+    objective: ObjectiveOption = Goal.time,
     json: JsonOption = False,
 ) -> None:
     """Resolve a recipe: degrees, batch, stages, parameters, model states. Exit 1 when a rule refuses it."""
     from dsforge.base.canonical import dumps
+    from dsforge.plan.ranking import opened, ranking
     from dsforge.plan.resolve import make_plan
 
     loaded = load(recipe, changes, set_, profile, argument, json=json)
-    made = make_plan(loaded, refuse=False)
+    loaded = opened(loaded, everything=search, gpus=gpus)
+    best = None
+    if search or top is not None or objective is Goal.cost:
+        best = ranking(loaded, top=top or (_TOP if search else 1), objective=objective.value)
+        if objective is Goal.cost and best.found:
+            loaded = opened(loaded, gpus=best.found[0].gpus)
+    made = make_plan(loaded, refuse=False, objective=objective.value)
     time, memory = _estimate(made, loaded), memory_of(loaded, made)
     if json:
         told = {"why": time} if isinstance(time, str) else time.to_json_value()
-        output.data(dumps({**made.to_json_value(), "estimate": told, "memory": memory.to_json_value()}))
+        told = {"estimate": told, "memory": memory.to_json_value(), **_layouts(made, best, objective.value)}
+        output.data(dumps({**made.to_json_value(), **told}))
     else:
         _print(made, time, memory)
+        _print_layouts(made, best, objective.value)
     findings = [Finding.from_dict(found) for found in made.findings]
     findings += memory.findings(loaded, findings)
     output.findings(findings)
@@ -71,6 +99,29 @@ def _estimate(made: Plan, loaded: LoadedRecipe) -> Estimate | str:
     return estimate(
         made, Prices(cluster.price_per_gpu_hour, cluster.power_overhead, cluster.storage_gb_per_s)
     )
+
+
+def _layouts(made: Plan, best: Searched | None, objective: Objective) -> dict[str, object]:
+    from dsforge.plan.ranking import as_json
+    from dsforge.plan.timeline import schedule_of
+
+    schedule = schedule_of(made)
+    told: dict[str, object] = {"schedule": schedule.to_json_value() if schedule else None}
+    if best is not None:
+        told["layouts"] = as_json(best, made.batch.global_size * made.batch.seq_len, objective)
+    return told
+
+
+def _print_layouts(made: Plan, best: Searched | None, objective: Objective) -> None:
+    from dsforge.cli import layouts, timeline
+    from dsforge.plan.timeline import schedule_of
+
+    if (schedule := schedule_of(made)) is not None:
+        output.line()
+        timeline.show(schedule, output.width())
+    if best is not None and best.found:
+        output.line()
+        layouts.show(best, made.batch.global_size * made.batch.seq_len, objective)
 
 
 def _print(made: Plan, time: Estimate | str, memory: Memory) -> None:

@@ -27,7 +27,7 @@ def examine(loaded: LoadedRecipe, allow: frozenset[str] = frozenset()) -> list[F
     """Return every finding of a loaded recipe, each with its place."""
     named, _ = with_defaults(loaded.recipe)
     loaded = replace(loaded, recipe=named)
-    shape, hardware, problems = _look_up(loaded)
+    shape, hardware, problems = look_up(loaded)
     if shape is None or hardware is None:
         return problems
     recipe, _, fault = settle(named, shape, hardware)
@@ -50,7 +50,7 @@ def make_plan(
     """
     named, decisions = with_defaults(loaded.recipe)
     loaded = replace(loaded, recipe=named)
-    shape, hardware, problems = _look_up(loaded)
+    shape, hardware, problems = look_up(loaded)
     if shape is None or hardware is None:
         raise refusal(problems)
     recipe, chosen, fault = settle(named, shape, hardware, objective)
@@ -90,7 +90,8 @@ def refusal(errors: list[Finding]) -> DsforgeError:
     )
 
 
-def _look_up(loaded: LoadedRecipe) -> tuple[Shape | None, Hardware | None, list[Finding]]:
+def look_up(loaded: LoadedRecipe) -> tuple[Shape | None, Hardware | None, list[Finding]]:
+    """Return the shape and the hardware that a recipe names, None with a finding where there is none."""
     recipe = loaded.recipe
     problems = []
     shape = hardware = None

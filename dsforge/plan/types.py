@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from dsforge.catalog.families import Experts, LatentAttention
 
 SCHEMA_VERSION = 1
+PRINTED = ("estimate", "schedule", "layouts", "memory")
+"""What `plan --json` prints beside the plan."""
 
 
 class Frozen(BaseModel):
@@ -302,7 +304,7 @@ class Plan(Frozen):
     def _without_estimate(cls, data: Any) -> Any:
         """Take what `plan --json` prints, too: a plan, and beside it what it is estimated to take."""
         if isinstance(data, dict):
-            return {key: value for key, value in data.items() if key not in ("estimate", "memory")}
+            return {key: value for key, value in data.items() if key not in PRINTED}
         return data
 
     def to_json_value(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def value_of(recipe: Recipe, key: str) -> Any:
 
 
 def with_values(recipe: Recipe, chosen: Mapping[str, Any]) -> Recipe:
-    """Return the recipe with other values, each trusted; what the user has set stays told from what was not."""
+    """Return the recipe with other values, each trusted; what the user has set stays told from the rest."""
     sections = _by_section(chosen)
     changed = {name: _as(type(getattr(recipe, name)), getattr(recipe, name), new) for name, new in sections}
     return _as(type(recipe), recipe, changed)

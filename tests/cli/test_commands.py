@@ -22,7 +22,8 @@ SURFACE = {
     "init": "--flavour --from-accelerate --from-deepspeed --from-megatron --from-neox --gpu --gpus "
     "--gpus-per-node --model --out --schema --seq-len -o",
     "validate": "--as --data-parallel --deepspeed-version --fix --json --probe --profile --set",
-    "plan": "--argument --json --profile --set",
+    "plan": "--argument --gpus --json --objective --profile --search --set --top",
+    "explain": "--json --layout --objective --profile --set",
     "diff": "--fail-on --json --profile",
     "render": "--argument --check --json --out --profile --set -o",
     "lock": "--argument --check --json --out --profile --set -o",

@@ -1,10 +1,10 @@
 """Best-first search: nothing is looked at that could not be among the best.
 
-A start (degrees, micro-batch) is worth at least what it takes without recomputation, gradients and optimizer,
-with the most virtual stages; within it each recomputation is, too. What is worth least by that bound is opened
-next, so the first layouts that come out whole are the best. The bounds ask of the cost model that recomputation
-and fewer virtual stages never make a step shorter, nor more virtual stages, less recomputation or less offload
-a rank smaller; brute force is the test.
+A start (degrees, micro-batch) takes at least what it takes without recomputation, gradients and optimizer and
+with the most virtual stages; so does each recomputation within it. What takes least by that bound is opened
+next, so the first layouts that come out whole are the best. The bounds ask of the cost model that neither
+recomputation nor fewer virtual stages make a step shorter, nor more virtual stages, less recomputation or
+less offload a rank smaller; brute force is the test.
 """
 
 from __future__ import annotations

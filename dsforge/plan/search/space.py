@@ -1,4 +1,4 @@
-"""What the search may choose from: each dimension's values under the trainer's table and the model's shape."""
+"""What the search may choose from: each dimension's values under the trainer's table and the shape."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from dsforge.rules.degrees import legal_tp
 _RECOMPUTE = ("none", "selective", "full")
 """From the fastest to the smallest."""
 _ZERO = (0, 1, 2, 3)
+_PLACES = ("none", "cpu", "nvme")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class Space:
 
     def steps(self, dp: int, micro: int) -> int:
         """Return the micro-batches of a step."""
-        return self._recipe.batch.global_size // (dp * micro)
+        steps: int = self._recipe.batch.global_size // (dp * micro)
+        return steps
 
     def vps(self, pp: int, steps: int) -> list[int]:
         """Return the numbers of virtual stages that so many micro-batches a step allow, ascending."""
@@ -128,12 +130,34 @@ class Space:
         return self._open("parallel.sequence_parallel", (False, True) if possible else (False,))
 
     def _rests(self) -> Iterator[Rest]:
-        places = ("none", "cpu", "nvme") if self._recipe.offload.path else ("none", "cpu")
+        places = _PLACES if self._recipe.offload.path else _PLACES[:2]
         for recompute in self._open("train.recompute", _RECOMPUTE):
             for optimizer in self._open("offload.optimizer", places):
                 for parameters in self._open("offload.parameters", places):
                     if parameters == "none" or optimizer != "none":
                         yield Rest(recompute, optimizer, parameters)
+
+
+def values_of_key(recipe: Recipe, shape: Shape, key: str) -> Sequence[Any]:
+    """Return the values of a key that there are for a model on a cluster, legal under the trainer or not."""
+    gpus, size = recipe.cluster.nodes * recipe.cluster.gpus_per_node, recipe.batch.global_size
+    degrees = _divisors(gpus)
+    values: dict[str, Sequence[Any]] = {
+        "parallel.tp": legal_tp(shape),
+        "parallel.pp": [pp for pp in degrees if pp <= shape.layers],
+        "parallel.cp": [cp for cp in degrees if recipe.batch.seq_len % (2 * cp) == 0 or cp == 1],
+        "parallel.ep": _divisors(shape.experts.count) if shape.experts else [1],
+        "parallel.vp": _divisors(shape.layers),
+        "parallel.dp": degrees,
+        "batch.micro": legal_micros(size, 1),
+        "parallel.zero": _ZERO,
+        "train.recompute": _RECOMPUTE,
+        "parallel.sequence_parallel": (False, True),
+        "offload.optimizer": _PLACES,
+        "offload.parameters": _PLACES,
+        "parallel.schedule": ("gpipe", "1f1b", "interleaved"),
+    }
+    return values[key]
 
 
 def _divisors(number: int) -> list[int]:

@@ -60,9 +60,8 @@ def everything(recipe: Recipe, made: BestFirst) -> list[Candidate]:
         if tp > recipe.cluster.gpus_per_node:
             continue
         micros = [micro for micro in range(1, size // dp + 1) if size // dp % micro == 0]
-        vps = [
-            vp for vp in range(1, shape.layers + 1) if shape.layers % (pp * vp) == 0 and (pp > 1 or vp == 1)
-        ]
+        parts = range(1, shape.layers // pp + 1) if pp > 1 else (1,)
+        vps = [vp for vp in parts if shape.layers % (pp * vp) == 0]
         for vp, micro, zero, recompute, split in product(
             vps, micros, range(4), ("none", "selective", "full"), (False, True)
         ):
