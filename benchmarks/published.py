@@ -113,7 +113,9 @@ def _job(row: dict[str, str]) -> Job:
     dp = int(_number(row, "dp", gpus / (tp * pp * cp)))
     layers, batch = int(_number(row, "layers")), int(_number(row, "global_batch"))
     vp = int(_number(row, "vp", 1))
-    interleaves = engine.startswith(("megatron-core", "megatron-lm", "nemo")) or row["framework"] in _INTERLEAVED
+    interleaves = (
+        engine.startswith(("megatron-core", "megatron-lm", "nemo")) or row["framework"] in _INTERLEAVED
+    )
     if pp > 1 and not row["vp"] and interleaves:
         vp = max(1, layers // pp)
     micro = int(_number(row, "micro_batch", max(1, batch // dp // 4) if engine == "ddp" else 1))

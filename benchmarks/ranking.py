@@ -81,7 +81,7 @@ def candidates(job: Job) -> Iterator[Job]:
     """Yield the same job in every layout that its engine could take: what is learnt stays as it is."""
     work, experts = job.work, job.work.experts
     tps = [tp for tp in _DEGREES if tp <= job.machine.gpus_per_node and work.heads % tp == 0]
-    eps = [ep for ep in _DEGREES if experts is None and ep == 1 or experts and experts.count % ep == 0]
+    eps = [ep for ep in _DEGREES if (experts is None and ep == 1) or (experts and experts.count % ep == 0)]
     cps = [cp for cp in (1, 2, 4, 8, 16) if cp == 1 or work.seq_len // cp >= 4096]
     for tp, pp, cp in itertools.product(tps, _DEGREES, cps):
         if pp > work.layers or job.gpus % (tp * pp * cp):
