@@ -57,7 +57,16 @@ FITTED: dict[str, list[Key]] = {
         *(
             ("common", name)
             for name in (
-                *("flash_attention_1", "flash_attention_2", "flash_attention_3", "elementwise", "link", "logits", "softmax", "odd_head"),
+                *(
+                    "flash_attention_1",
+                    "flash_attention_2",
+                    "flash_attention_3",
+                    "elementwise",
+                    "link",
+                    "logits",
+                    "softmax",
+                    "odd_head",
+                ),
                 *("uneven_head", "exposed", "shard_exposed", "message_seconds", "rank_seconds"),
             )
         ),
@@ -215,9 +224,7 @@ def main() -> None:
         print(f"{group}: {len(every)} rows, mean {fmean(every):.4f}, by source {fmean(means):.4f}")
     print(f"{sum(len(keys) for keys in FITTED.values())} constants")
     if given.leave_out:
-        kept["errors"] = {
-            group: float(f"{left_out(rows, constants, start, group):.2g}") for group in GROUPS
-        }
+        kept["errors"] = {group: float(f"{left_out(rows, constants, start, group):.2g}") for group in GROUPS}
         kept["errors"]["unmeasured"] = float(f"{unmeasured(rows, build({**constants, **_kept(kept)})):.2g}")
     if given.out:
         when = dt.datetime.now(dt.UTC).date().isoformat()

@@ -112,8 +112,10 @@ def _job(row: dict[str, str]) -> Job:
     gpus = int(_number(row, "n_gpus"))
     dp = int(_number(row, "dp", gpus / (tp * pp * cp)))
     layers, batch = int(_number(row, "layers")), int(_number(row, "global_batch"))
-    vp = int(_number(row, "vp", 1))
-    interleaves = engine.startswith(("megatron-core", "megatron-lm", "nemo")) or row["framework"] in _INTERLEAVED
+    vp, ep = int(_number(row, "vp", 1)), int(_number(row, "ep", 1))
+    interleaves = (
+        engine.startswith(("megatron-core", "megatron-lm", "nemo")) or row["framework"] in _INTERLEAVED
+    )
     if pp > 1 and not row["vp"] and interleaves:
         vp = max(1, layers // pp)
     micro = int(_number(row, "micro_batch", max(1, batch // dp // 4) if engine == "ddp" else 1))
@@ -130,7 +132,8 @@ def _job(row: dict[str, str]) -> Job:
         precision=_precision(row["precision"]),
         vp=vp,
         cp=cp,
-        ep=int(_number(row, "ep", 1)),
+        ep=ep,
+        expert_tp=1 if ep > 1 else None,
         zero=int(_number(row, "zero_stage", 0)),
         recompute=_RECOMPUTE.get(row["recompute"], "none"),
         sequence_parallel=(row["sequence_parallel"] or str(int(interleaves))) == "1",

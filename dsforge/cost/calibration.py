@@ -35,7 +35,9 @@ class Engine:
     communication time, or of compute that it may hide behind. `flash`: which FlashAttention it has; the
     first two know no instructions after Ampere's. `low_gathers`: weights are
     gathered in the precision of the products; `one_port`: its gathers use one network port of a node at a time. `split_between_stages`: a TP
-    rank sends its share of what goes between stages. `stops_early`: recomputation of a layer leaves out its last
+    rank sends its share of what goes between stages. `fuses_sums`: products add to
+    the sums of gradients themselves. `deals_by_time`: stages get layers so that all take as long, head and all.
+    `stops_early`: recomputation of a layer leaves out its last
     product, which no gradient needs (torch's checkpoint without reentry).
     """
 
@@ -52,6 +54,8 @@ class Engine:
     shards: bool
     split_between_stages: bool
     stops_early: bool
+    fuses_sums: bool
+    deals_by_time: bool
     one_port: bool
 
 

@@ -57,7 +57,7 @@ def step_seconds(job: Job, constants: Calibration | None = None) -> StepSeconds:
     if job.work.experts:
         fixed = max(0.0, kernels.host_seconds - layer_seconds)
         layer_seconds += fixed
-    layers, head = _slowest_stage(job, layer_seconds, kernels.head())
+    layers, head = _slowest_stage(job, layer_seconds, kernels.head(), engine.deals_by_time)
     layers, head = layers * steps, head * steps
     sends = 0.0
     if job.pp > 1:
@@ -66,7 +66,7 @@ def step_seconds(job: Job, constants: Calibration | None = None) -> StepSeconds:
     busy = layers * layer_seconds + sends
     bubble = (job.pp - 1) / job.vp * (job.work.layers / job.pp * layer_seconds + sends / steps)
     parameters = _parameters_a_rank(job)
-    sums = _sums(job, parameters, fp32=engine.fp32_gradients)
+    sums = _sums(job, parameters, fp32=engine.fp32_gradients, fused=engine.fuses_sums)
     data = _data_parallel(job, busy + head + bubble, parameters, constants, network)
     if job.offload:
         data += parameters / job.gpus * _HOST_SECONDS_PER_PARAMETER
@@ -84,7 +84,7 @@ def step_seconds(job: Job, constants: Calibration | None = None) -> StepSeconds:
     )
 
 
-def _slowest_stage(job: Job, layer: float, head: float) -> tuple[float, float]:
+def _slowest_stage(job: Job, layer: float, head: float, by_time: bool) -> tuple[float, float]:
     """Return layers and seconds of the head on the stage that sets the pace.
 
     Where a job does not say how layers are dealt and they do not divide, the last stage has the fewer ones
@@ -96,15 +96,24 @@ def _slowest_stage(job: Job, layer: float, head: float) -> tuple[float, float]:
         last = job.last_layers
         between = job.work.layers - job.first_layers - last
         most = max(job.first_layers, -(-between // max(1, job.pp - 2)))
+    elif by_time and job.pp > 1:
+        # The head's time is taken off the last stage, and dealt to the others.
+        last = max(0, round((job.work.layers * layer - (job.pp - 1) * head) / (job.pp * layer)))
+        most = -(-(job.work.layers - last) // (job.pp - 1))
     return (most, 0.0) if most * layer > last * layer + head else (last, head)
 
 
-def _sums(job: Job, parameters: float, *, fp32: bool) -> float:
-    """Return what summing gradients over micro-batches reads and writes: in fp32 4 + 4 bytes, in half 6."""
+def _sums(job: Job, parameters: float, *, fp32: bool, fused: bool) -> float:
+    """Return what summing gradients over micro-batches moves beyond the products' own half-precision output.
+
+    Fused, it reads the sum, and writes 4 bytes for 2 in fp32; else it reads a gradient, too, and writes the
+    sum anew.
+    """
     if job.accumulation_steps == 1 and not fp32:
         return 0.0
-    wide = fp32 or (job.precision == "bf16" and job.zero < 2)
-    moved = (8 if wide else 6) * parameters / job.pp * job.accumulation_steps
+    wide = fp32 or (job.precision == "bf16" and job.zero < 2 and not fused)
+    each = (6 if wide else 2) if fused else (10 if wide else 6)
+    moved = each * parameters / job.pp * job.accumulation_steps
     return moved / job.machine.memory_bytes_per_second
 
 
@@ -123,6 +132,7 @@ def _parameters_a_rank(job: Job) -> float:
     if work.experts is None:
         return (dense + work.layers * matrices * work.hidden * work.ffn_hidden) / job.tp
     experts = work.layers * matrices * work.hidden * work.experts.width * work.experts.count / job.ep
+    experts /= job.experts_split
     return dense / job.tp + experts
 
 

@@ -110,7 +110,8 @@ class ClusterSection(Section):
         default=1.2, description="Power of the whole site over the boards' (PUE and hosts), for energy."
     )
     storage_gb_per_s: Positive | None = Field(
-        default=None, description="GB/s that all ranks together write checkpoints with; `plan` tells the time."
+        default=None,
+        description="GB/s that all ranks together write checkpoints with; `plan` tells the time.",
     )
 
 

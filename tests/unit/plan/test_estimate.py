@@ -66,7 +66,7 @@ def test_groups_are_told_with_the_link_they_go_over():
 
 
 def test_a_gpu_without_measured_rates_gets_a_wider_band():
-    known = estimate(planned("llama3-8b-megatron-lm"))
+    known = estimate(planned("llama3-8b-megatron-lm", "cluster.gpu=h100-sxm-80gb"))
     told = estimate(planned("llama3-8b-megatron-lm", "cluster.gpu=h100-pcie-80gb"))
     assert isinstance(known, Estimate)
     assert isinstance(told, Estimate)
