@@ -31,8 +31,8 @@ def page(throughput: Path, memory: Path | None) -> Iterator[str]:
     """Yield the page's lines."""
     yield "# Accuracy of estimates"
     yield ""
-    yield "Made by `python benchmarks/accuracy_page.py`. Errors are |predicted / measured - 1| on runs that others"
-    yield "published. *Unseen*: mean over sources, each predicted by constants fitted without it."
+    yield "Made by `python benchmarks/accuracy_page.py`. An error is |predicted / measured - 1| on a run that"
+    yield "others published. *Unseen*: mean over sources, each predicted by constants fitted without it."
     yield from _time(throughput)
     yield from _ranking(throughput)
     if memory is not None:
@@ -51,12 +51,11 @@ def _time(path: Path) -> Iterator[str]:
     yield from _table(
         ("runs", "rows", "mean", "median", "mean over sources", "unseen"),
         (
-            (name, f"{one['rows']:.0f}", _percent(one["mean"]), _percent(one["median"]))
-            + (_percent(sources[name]), _percent(unseen[name]))
-            for name, one in summary(lines, "group").items()
+            (name, *figures, _percent(sources[name]), _percent(unseen[name]))
+            for name, *figures in _rows(summary(lines, "group"))
         ),
     )
-    yield f"A GPU whose rates nobody measured, by its peaks and another generation's constants: "
+    yield "A GPU whose rates nobody measured, by its peaks and another generation's constants:"
     yield f"{_percent(unseen['unmeasured'])} on the rows of those that somebody did."
     yield from _table(("source", "rows", "mean", "median"), _rows(summary(lines, "source")))
 
@@ -65,8 +64,8 @@ def _ranking(path: Path) -> Iterator[str]:
     found = sweeps(read(path))
     yield "## Choosing among measured layouts"
     yield ""
-    yield f"{len(found)} jobs were measured in several layouts (BLOOM's sweeps). Taking the one that is predicted"
-    yield f"fastest costs {_percent(fmean(one['regret'] for one in found))} of a step on average, at most"
+    yield f"{len(found)} jobs were measured in several layouts (BLOOM's sweeps). Taking the one that is"
+    yield f"predicted fastest costs {_percent(fmean(one['regret'] for one in found))} of a step on average, at most"
     yield f"{_percent(max(one['regret'] for one in found))}."
     yield ""
 

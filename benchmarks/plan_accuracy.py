@@ -1,7 +1,8 @@
 """How far the planner is from published measurements.
 
 Run: python benchmarks/plan_accuracy.py --throughput FILE [--memory FILE] [--json] [--no-best]. Rows with
-scorable = 1 count; one that cannot be predicted is a miss, with the reason. An error is |predicted / measured - 1|.
+scorable = 1 count; one that cannot be predicted is a miss, with the reason. An error is
+|predicted / measured - 1|.
 Memory is compared like with like: between steps, at the peak, reserved by PyTorch or shown by nvidia-smi, of
 the rank that was measured; of rows that only say that a job ran or ran out of memory, the verdict counts.
 """

@@ -1,4 +1,4 @@
-"""How well predictions choose: among layouts that others measured, and against layouts that they called best."""
+"""How well predictions choose: among measured layouts, and against layouts that others called best."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def candidates(job: Job) -> Iterator[Job]:
     """Yield the same job in every layout that its engine could take: what is learnt stays as it is."""
     work, experts = job.work, job.work.experts
     tps = [tp for tp in _DEGREES if tp <= job.machine.gpus_per_node and work.heads % tp == 0]
-    eps = [ep for ep in _DEGREES if experts is None and ep == 1 or experts and experts.count % ep == 0]
+    eps = [ep for ep in _DEGREES if (experts is None and ep == 1) or (experts and experts.count % ep == 0)]
     cps = [cp for cp in (1, 2, 4, 8, 16) if cp == 1 or work.seq_len // cp >= 4096]
     for tp, pp, cp in itertools.product(tps, _DEGREES, cps):
         if pp > work.layers or job.gpus % (tp * pp * cp):
@@ -108,7 +108,7 @@ def candidates(job: Job) -> Iterator[Job]:
 
 
 def _virtual(job: Job, pp: int, micro_batches: int) -> list[int]:
-    """Virtual stages take micro-batches in groups of PP; an engine that was not seen to interleave does not."""
+    """Virtual stages take micro-batches in groups of PP; not every engine was seen to interleave."""
     if pp == 1 or job.engine in ("nanotron", "ddp", "fsdp") or micro_batches % pp:
         return [1]
     whole = job.work.layers % pp == 0 or (job.work.layers + 2) % pp == 0

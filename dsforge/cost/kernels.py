@@ -30,9 +30,7 @@ _FLASH_BACKWARD = 2.5
 
 @dataclass(frozen=True, slots=True)
 class LayerSeconds:
-    """One layer's forward and backward, without communication; of its forward, the attention core's and the
-    last product's share.
-    """
+    """A layer's forward and backward, of the former its attention core and last product; no communication."""
 
     forward: float
     backward: float

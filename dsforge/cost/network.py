@@ -63,12 +63,12 @@ class Network:
         if experts is None or job.ep == 1:
             return 0.0
         group = job.ep * job.tp
-        near = job.machine.gpus_per_node if self._plain_dispatch else self._near
-        nodes = max(1.0, group / near)
+        inside = job.machine.gpus_per_node if self._plain_dispatch else self._near
+        nodes = max(1.0, group / inside)
         row = job.tokens / job.tp * job.work.hidden * _HALF_BYTES
         copies = experts.chosen / nodes if self._plain_dispatch else 1 - (1 - 1 / nodes) ** experts.chosen
         far = row * (nodes - 1) * copies
-        near = row * experts.chosen * (1 - 1 / min(group, near))
+        near = row * experts.chosen * (1 - 1 / min(group, inside))
         rate = self._common["fused_dispatch" if self._fused else "dispatch"]
         return 2 * (far / self.port + near / (self._link * rate))
 

@@ -142,7 +142,7 @@ def _data_parallel(
     engine, common = constants.engines[job.engine], constants.common
     own = parameters / job.pp
     weight_bytes = 1.0 if engine.low_gathers and job.precision in ("fp8", "fp4") else 2.0
-    # Between stages weights stay whole until the step's end: each stage's micro-batches would gather them anew.
+    # In a pipeline weights stay whole until the step's end: each micro-batch would gather them anew.
     if job.pp == 1 and (job.zero >= 3 or (engine.shards and job.zero == 2)):
         if job.dp == 1:
             return 0.0

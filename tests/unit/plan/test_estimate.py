@@ -5,8 +5,8 @@ import pytest
 from dsforge.cost.job import Experts, Job
 from dsforge.plan.estimate import Estimate, estimate
 from dsforge.plan.job import job_of
-from dsforge.plan.run_cost import Prices
 from dsforge.plan.resolve import make_plan
+from dsforge.plan.run_cost import Prices
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import load_recipe
 from tests.support.recipes import ROOT
