@@ -65,8 +65,8 @@ def _ranking(path: Path) -> Iterator[str]:
     yield "## Choosing among measured layouts"
     yield ""
     yield f"{len(found)} jobs were measured in several layouts (BLOOM's sweeps). Taking the one that is"
-    yield f"predicted fastest costs {_percent(fmean(one['regret'] for one in found))} of a step on average, at most"
-    yield f"{_percent(max(one['regret'] for one in found))}."
+    yield f"predicted fastest costs {_percent(fmean(one['regret'] for one in found))} of a step on average,"
+    yield f"at most {_percent(max(one['regret'] for one in found))}."
     yield ""
 
 

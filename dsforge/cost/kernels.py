@@ -30,7 +30,7 @@ _FLASH_BACKWARD = 2.5
 
 @dataclass(frozen=True, slots=True)
 class LayerSeconds:
-    """A layer's forward and backward, of the former its attention core and last product; no communication."""
+    """A layer's forward and backward, and of its forward the attention core and the last product."""
 
     forward: float
     backward: float

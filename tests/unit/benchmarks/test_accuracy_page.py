@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.recipes import ROOT
 
-NAMES = ("accuracy_page", "accuracy_memory", "fit_catalog", "occupied", "plan_accuracy", "published", "ranking")
+NAMES = ("accuracy_page", "fit_catalog", "plan_accuracy", "published", "ranking")
 
 
 @pytest.fixture(autouse=True)
