@@ -80,9 +80,10 @@ class Measured:
         return "dense 16-bit" if self.job.precision in ("bf16", "fp16") else "dense fp8"
 
     def predicted(self, constants: Calibration | None = None) -> float:
-        """Return the predicted step time; a micro-batch that the row does not say is the fastest one."""
+        """Return the predicted step time; a micro-batch that nothing tells is the fastest one."""
         assert self.job is not None, "asked of rows with a job"
-        if self.row["micro_batch"] or self.job.engine == "ddp":
+        told = self.row["micro_batch"] or self.job.engine == "ddp" or self.job.micro > 1
+        if told or (self.row["framework"].startswith("torchtitan") and self.job.pp > 1):
             return step_seconds(self.job, constants).total
         samples = self.job.global_batch / self.job.dp
         sizes = [size for size in _MICRO_BATCHES if samples % size == 0] or [1]
@@ -118,7 +119,12 @@ def _job(row: dict[str, str]) -> Job:
     )
     if pp > 1 and not row["vp"] and interleaves:
         vp = max(1, layers // pp)
-    micro = int(_number(row, "micro_batch", max(1, batch // dp // 4) if engine == "ddp" else 1))
+    usual = max(1, batch // dp // 4) if engine == "ddp" else 1
+    if pp > 1 and row["framework"].startswith("torchtitan"):
+        # As many micro-batches as stages, two stages a rank where it interleaves, unless told otherwise.
+        vp = int(_number(row, "vp", 2))
+        usual = max(1, batch // (dp * pp * vp))
+    micro = int(_number(row, "micro_batch", usual))
     return Job(
         work=_work(row),
         machine=machine,
@@ -181,7 +187,9 @@ def _engine(row: dict[str, str]) -> str:
         return known
     if row["flash_attn"] != "1" and "CI" not in framework:
         return "megatron-deepspeed" if framework.startswith("Megatron-DeepSpeed") else "megatron"
-    if framework.startswith(("Megatron-LM", "Megatron-Core")):
+    if framework.startswith(("NeMo 24", "Megatron-Core 0.8")):
+        return "megatron-core-2024"
+    if framework.startswith("Megatron-LM"):
         return "megatron-lm"
     if framework.startswith("NeMo (dgxc"):
         return "nemo"

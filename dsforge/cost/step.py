@@ -141,14 +141,13 @@ def _data_parallel(
 ) -> float:
     engine, common = constants.engines[job.engine], constants.common
     own = parameters / job.pp
-    weight_bytes = 1.0 if engine.low_gathers and job.precision in ("fp8", "fp4") else 2.0
     # In a pipeline weights stay whole until the step's end: each micro-batch would gather them anew.
     if job.pp == 1 and (job.zero >= 3 or (engine.shards and job.zero == 2)):
         if job.dp == 1:
             return 0.0
-        wanted = network.shards(own, weight_bytes, one_port=engine.one_port)
+        wanted = network.shards(own, network.gathered_bytes, one_port=engine.one_port)
         return max(0.0, wanted - engine.shard_hidden * compute) + common["shard_exposed"] * wanted
-    wanted = network.gradients(own, 4.0 if engine.fp32_gradients else 2.0, weight_bytes)
+    wanted = network.gradients(own, 4.0 if engine.fp32_gradients else 2.0, network.gathered_bytes)
     if engine.dp_hidden == 0:
         return wanted
     # Gradients are reduced while the last micro-batch goes backward.
