@@ -38,9 +38,9 @@ class Engine:
     compute that it may hide behind. `flash`: which FlashAttention it has; the first two know no instructions
     after Ampere's. `low_gathers`: weights and activations are gathered in the products' precision.
     `one_port`: gathers use one network port of a node at a time. `split_between_stages`: a TP rank sends
-    its share of what goes between stages. `fuses_sums`: products add to the sums of gradients themselves. `deals_by_time`: stages
-    get layers so that all take as long, head and all. `stops_early`: recomputation of a layer leaves out its
-    last product, which no gradient needs (torch's checkpoint without reentry).
+    its share of what goes between stages. `fuses_sums`: products add to the sums of gradients themselves.
+    `deals_by_time`: stages get layers so that all take as long, head and all. `stops_early`: recomputation
+    of a layer leaves out its last product, which no gradient needs (torch's checkpoint without reentry).
     """
 
     unfused: float
