@@ -38,8 +38,8 @@ _ENGINES = (
 _FABRICS = (("Omni-Path", "omni-path"), ("RoCE", "roce"), ("EFA", "efa"))
 _OMNI_PATH_BYTES_PER_SECOND = 6.25e9
 """Four ports of 100 Gb/s for eight GPUs."""
-_SHARED_EXPERTS = {"deepseek-v3": 1, "kimi-k2": 1, "moonlight-16b-a3b": 2}
-"""From the models' own configurations; the table has no column for it."""
+_SHARED_AND_DENSE = {"deepseek-v3": (1, 3), "kimi-k2": (1, 1), "moonlight-16b-a3b": (2, 1)}
+"""Shared experts and layers without experts, from the models' own configurations; no column tells them."""
 _INTERLEAVED = ("Meta internal",)
 """Frameworks beside Megatron-Core that interleave stages and split norms where a row does not say."""
 _LATENT = {
@@ -154,8 +154,8 @@ def _work(row: dict[str, str]) -> Work:
     experts = None
     if row["n_experts"]:
         width = int(_number(row, "moe_ffn", _number(row, "ffn_hidden")))
-        shared = _SHARED_EXPERTS.get(row["model"], 0)
-        experts = Experts(int(_number(row, "n_experts")), int(_number(row, "topk")), width, shared)
+        shared, plain = _SHARED_AND_DENSE.get(row["model"], (0, 0))
+        experts = Experts(int(_number(row, "n_experts")), int(_number(row, "topk")), width, shared, plain)
     return Work(
         layers=int(_number(row, "layers")),
         hidden=hidden,

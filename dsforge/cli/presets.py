@@ -58,15 +58,16 @@ def list_presets(json: JsonOption = False) -> None:
     output.line()
     output.table("Sizes (model: SIZE)", ("size", "stands for"), list(sizes().items()))
     output.line()
-    columns = ("name", "memory", "TFLOP/s", "GB/s", "link", "W", "source")
-    output.table("GPUs (cluster.gpu: NAME)", columns, [_gpu(kind) for kind in hardware().values()])
+    rates = ("name", "memory", "TFLOP/s", "GB/s", "link", "W", "source")
+    output.table("GPUs (cluster.gpu: NAME)", rates, [_gpu(kind) for kind in hardware().values()])
     output.line()
     machines = [
         (shape.name, f"{shape.gpus} x {shape.gpu}", f"{shape.network_gb_s:g} {shape.fabric}", shape.source)
         for shape in cluster_shapes().values()
     ]
-    columns = ("name", "GPUs", "GB/s a GPU", "source")
-    output.table("Rented machines (cluster.shape: NAME)", columns, machines)
+    output.table(
+        "Rented machines (cluster.shape: NAME)", ("name", "GPUs", "GB/s a GPU", "source"), machines
+    )
 
 
 def _gpu(kind: Hardware) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ class Kernels:
         tokens = job.tokens
         products = sum(self.product(tokens, columns / tp, depth) for depth, columns in work.projections)
         products += self.product(tokens, work.hidden, work.output_width / tp)
-        mlp = self._mlp(work.ffn_hidden / tp) if work.experts is None else self._experts(work.experts)
+        mlp = self._mlp(work.ffn_hidden / tp) if work.experts is None else self._mixture(work.experts)
         core_forward, core_backward = self._core()
         rest = self._elementwise()
         return LayerSeconds(
@@ -92,6 +92,12 @@ class Kernels:
         work = self._job.work
         into = (2 if work.gated else 1) * self.product(self._job.tokens, width, work.hidden)
         return into + self.product(self._job.tokens, work.hidden, width)
+
+    def _mixture(self, experts: Experts) -> float:
+        """Return a layer's MLP, the mean over those with experts and those without."""
+        plain = experts.dense_layers / self._job.work.layers
+        dense = self._mlp(self._job.work.ffn_hidden / self._job.tp)
+        return plain * dense + (1 - plain) * self._experts(experts)
 
     def _experts(self, experts: Experts) -> float:
         """Every rank holds its share of count / EP experts and, evenly dealt, has chosen / TP of the work.

@@ -13,6 +13,10 @@ _RECOMPUTED = {"none": 0.0, "full": 1.0, "alternate": 0.5}
 _OPERATORS_RECOMPUTED = 0.5
 """Every other matrix product and what lies between; attention is kept."""
 _HOST_SECONDS_PER_PARAMETER = 2e-9
+_HOST_BYTES_PER_SECOND = 25e9
+"""Of PCIe 4.0 with 16 lanes, as copies reach it."""
+_NVME_BYTES_PER_SECOND = 1.6e9
+"""A GPU's share of a node's disks: Rajbhandari et al. 2021 (ZeRO-Infinity, arXiv:2104.07857), figure 2b."""
 _INTERLEAVED_SENDS = 0.3
 
 
@@ -34,6 +38,7 @@ class StepSeconds:
     bubble: float
     data_parallel: float
     optimizer: float
+    offload: float
 
     @property
     def total(self) -> float:
@@ -68,8 +73,6 @@ def step_seconds(job: Job, constants: Calibration | None = None) -> StepSeconds:
     parameters = _parameters_a_rank(job)
     sums = _sums(job, parameters, fp32=engine.fp32_gradients, fused=engine.fuses_sums)
     data = _data_parallel(job, busy + head + bubble, parameters, constants, network)
-    if job.offload:
-        data += parameters / job.gpus * _HOST_SECONDS_PER_PARAMETER
     return StepSeconds(
         compute=layers * (layer.forward + layer.backward + fixed),
         recompute=layers * again,
@@ -80,7 +83,8 @@ def step_seconds(job: Job, constants: Calibration | None = None) -> StepSeconds:
         pipeline_sends=sends,
         bubble=bubble,
         data_parallel=data,
-        optimizer=(_optimizer(job, parameters) + sums),
+        optimizer=_optimizer(job, parameters) + sums,
+        offload=_offload(job, parameters),
     )
 
 
@@ -131,9 +135,10 @@ def _parameters_a_rank(job: Job) -> float:
     dense = work.layers * work.attention_parameters + work.vocab * work.hidden
     if work.experts is None:
         return (dense + work.layers * matrices * work.hidden * work.ffn_hidden) / job.tp
-    experts = work.layers * matrices * work.hidden * work.experts.width * work.experts.count / job.ep
-    experts /= job.experts_split
-    return dense / job.tp + experts
+    mixture, plain = work.experts, work.experts.dense_layers
+    experts = matrices * work.hidden * mixture.width * mixture.count / job.ep / job.experts_split
+    dense += plain * matrices * work.hidden * work.ffn_hidden
+    return dense / job.tp + (work.layers - plain) * experts
 
 
 def _data_parallel(
@@ -159,3 +164,12 @@ def _optimizer(job: Job, parameters: float) -> float:
     """Adam reads and writes 28 bytes a parameter: fp32 weights and two moments, a gradient, half weights."""
     owners = job.dp if job.zero >= 1 else 1
     return 0.0 if job.offload else 28 * parameters / job.pp / owners / job.machine.memory_bytes_per_second
+
+
+def _offload(job: Job, parameters: float) -> float:
+    """Return the host's update: half gradients down, half weights up, and states from disk and back."""
+    if not job.offload:
+        return 0.0
+    own = parameters / job.gpus
+    seconds = own * (_HOST_SECONDS_PER_PARAMETER + 4 / _HOST_BYTES_PER_SECOND)
+    return seconds + (2 * 12 * own / _NVME_BYTES_PER_SECOND if job.on_nvme else 0.0)
