@@ -31,11 +31,11 @@ HERE = Path(__file__).resolve().parent
 PRIORS = HERE / "priors.yaml"
 CATALOG = HERE.parent / "dsforge" / "catalog" / "data" / "calibration.yaml"
 HEADER = """\
-# Constants of the cost model, fitted by benchmarks/fit_catalog.py to published step times; the fields' meaning is
-# told in dsforge/cost/calibration.py. What is 0, 1, a whole number of FlashAttention, or true or false is a fact of a
-# GPU generation or an engine, not fitted. `like`: an engine that differs from another in what its row says.
-# trainers: whose measured runs a trainer's are most like. errors: mean relative error over sources that a fit had not
-# seen, by kind of run (fit_catalog.py --leave-out).
+# Constants of the cost model, fitted by benchmarks/fit_catalog.py to published step times; the fields are
+# explained in dsforge/cost/calibration.py. What is 0, 1, the number of a FlashAttention, true or false is a
+# fact of a GPU generation or an engine, not fitted. `like`: an engine that differs from another in what its
+# row says. trainers: whose measured runs a trainer's are most like. errors: mean relative error over sources
+# that a fit had not seen, by kind of run (fit_catalog.py --leave-out).
 """
 GROUPS = ("dense 16-bit", "dense fp8", "Blackwell dense", "MoE")
 _SHARES = {"matmul", "link", "tp_hidden", "dp_hidden", "shard_hidden", "fabrics", "dispatch"}
@@ -234,7 +234,7 @@ def main() -> None:
 
 
 def _kept(catalog: dict[str, Any]) -> dict[str, Any]:
-    """Return what a fit does not change: whose engine a trainer is like; errors, unless they were measured."""
+    """Return what a fit keeps: whose engine a trainer is like; errors, unless they were measured."""
     return {key: catalog[key] for key in ("trainers", "errors")}
 
 

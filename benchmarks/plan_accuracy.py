@@ -1,7 +1,8 @@
 """How far the planner is from published measurements.
 
-Run: python benchmarks/plan_accuracy.py --throughput FILE [--memory FILE] [--json]. Rows with scorable = 1
-count; one that cannot be predicted is a miss, with the reason. An error is |predicted / measured - 1|.
+Run: python benchmarks/plan_accuracy.py --throughput FILE [--memory FILE] [--json] [--no-best]. Rows with
+scorable = 1 count; one that cannot be predicted is a miss, with the reason. An error is
+|predicted / measured - 1|.
 Memory is compared like with like: between steps, at the peak, reserved by PyTorch or shown by nvidia-smi, of
 the rank that was measured; of rows that only say that a job ran or ran out of memory, the verdict counts.
 """
@@ -18,6 +19,7 @@ from typing import Any
 import accuracy_memory
 import occupied
 from published import Measured, read
+from ranking import ranking, tell
 
 
 def scored(rows: list[Measured]) -> list[dict[str, Any]]:
@@ -71,8 +73,12 @@ def main() -> None:
     parser.add_argument("--throughput", type=Path)
     parser.add_argument("--memory", type=Path)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--no-best", action="store_true", help="leave out the search around published best layouts (seconds)"
+    )
     given = parser.parse_args()
-    lines = scored(list(read(given.throughput))) if given.throughput else []
+    rows = list(read(given.throughput)) if given.throughput else []
+    lines, ranked = scored(rows), ranking(rows, best=not given.no_best)
     memory = accuracy_memory.scored(list(occupied.read(given.memory))) if given.memory else []
     every = lines + memory
     covered = sum("why" not in line for line in every)
@@ -84,6 +90,7 @@ def main() -> None:
         "by_source": by_source(lines),
         "sources": summary(lines, "source"),
         "regimes": summary(lines, "regime"),
+        "ranking": ranked,
         "lines": lines,
     }
     if given.memory:
@@ -113,6 +120,7 @@ def main() -> None:
         "\nmean over sources: "
         + ", ".join(f"{group} {mean:.1%}" for group, mean in told["by_source"].items())
     )
+    tell(ranked)
     print(f"coverage: {covered} of {len(every)} rows")
 
 

@@ -38,8 +38,8 @@ _ENGINES = (
 _FABRICS = (("Omni-Path", "omni-path"), ("RoCE", "roce"), ("EFA", "efa"))
 _OMNI_PATH_BYTES_PER_SECOND = 6.25e9
 """Four ports of 100 Gb/s for eight GPUs."""
-_SHARED_EXPERTS = {"deepseek-v3": 1, "kimi-k2": 1, "moonlight-16b-a3b": 2}
-"""From the models' own configurations; the table has no column for it."""
+_SHARED_AND_DENSE = {"deepseek-v3": (1, 3), "kimi-k2": (1, 1), "moonlight-16b-a3b": (2, 1)}
+"""Shared experts and layers without experts, from the models' own configurations; no column tells them."""
 _INTERLEAVED = ("Meta internal",)
 """Frameworks beside Megatron-Core that interleave stages and split norms where a row does not say."""
 _LATENT = {
@@ -80,9 +80,10 @@ class Measured:
         return "dense 16-bit" if self.job.precision in ("bf16", "fp16") else "dense fp8"
 
     def predicted(self, constants: Calibration | None = None) -> float:
-        """Return the predicted step time; a micro-batch that the row does not say is the fastest one."""
+        """Return the predicted step time; a micro-batch that nothing tells is the fastest one."""
         assert self.job is not None, "asked of rows with a job"
-        if self.row["micro_batch"] or self.job.engine == "ddp":
+        told = self.row["micro_batch"] or self.job.engine == "ddp" or self.job.micro > 1
+        if told or (self.row["framework"].startswith("torchtitan") and self.job.pp > 1):
             return step_seconds(self.job, constants).total
         samples = self.job.global_batch / self.job.dp
         sizes = [size for size in _MICRO_BATCHES if samples % size == 0] or [1]
@@ -112,13 +113,18 @@ def _job(row: dict[str, str]) -> Job:
     gpus = int(_number(row, "n_gpus"))
     dp = int(_number(row, "dp", gpus / (tp * pp * cp)))
     layers, batch = int(_number(row, "layers")), int(_number(row, "global_batch"))
-    vp = int(_number(row, "vp", 1))
+    vp, ep = int(_number(row, "vp", 1)), int(_number(row, "ep", 1))
     interleaves = (
         engine.startswith(("megatron-core", "megatron-lm", "nemo")) or row["framework"] in _INTERLEAVED
     )
     if pp > 1 and not row["vp"] and interleaves:
         vp = max(1, layers // pp)
-    micro = int(_number(row, "micro_batch", max(1, batch // dp // 4) if engine == "ddp" else 1))
+    usual = max(1, batch // dp // 4) if engine == "ddp" else 1
+    if pp > 1 and row["framework"].startswith("torchtitan"):
+        # As many micro-batches as stages, two stages a rank where it interleaves, unless told otherwise.
+        vp = int(_number(row, "vp", 2))
+        usual = max(1, batch // (dp * pp * vp))
+    micro = int(_number(row, "micro_batch", usual))
     return Job(
         work=_work(row),
         machine=machine,
@@ -132,7 +138,8 @@ def _job(row: dict[str, str]) -> Job:
         precision=_precision(row["precision"]),
         vp=vp,
         cp=cp,
-        ep=int(_number(row, "ep", 1)),
+        ep=ep,
+        expert_tp=1 if ep > 1 else None,
         zero=int(_number(row, "zero_stage", 0)),
         recompute=_RECOMPUTE.get(row["recompute"], "none"),
         sequence_parallel=(row["sequence_parallel"] or str(int(interleaves))) == "1",
@@ -147,8 +154,8 @@ def _work(row: dict[str, str]) -> Work:
     experts = None
     if row["n_experts"]:
         width = int(_number(row, "moe_ffn", _number(row, "ffn_hidden")))
-        shared = _SHARED_EXPERTS.get(row["model"], 0)
-        experts = Experts(int(_number(row, "n_experts")), int(_number(row, "topk")), width, shared)
+        shared, plain = _SHARED_AND_DENSE.get(row["model"], (0, 0))
+        experts = Experts(int(_number(row, "n_experts")), int(_number(row, "topk")), width, shared, plain)
     return Work(
         layers=int(_number(row, "layers")),
         hidden=hidden,
@@ -180,7 +187,9 @@ def _engine(row: dict[str, str]) -> str:
         return known
     if row["flash_attn"] != "1" and "CI" not in framework:
         return "megatron-deepspeed" if framework.startswith("Megatron-DeepSpeed") else "megatron"
-    if framework.startswith(("Megatron-LM", "Megatron-Core")):
+    if framework.startswith(("NeMo 24", "Megatron-Core 0.8")):
+        return "megatron-core-2024"
+    if framework.startswith("Megatron-LM"):
         return "megatron-lm"
     if framework.startswith("NeMo (dgxc"):
         return "nemo"

@@ -59,6 +59,18 @@ class Hardware:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """A machine that a cloud rents out: its GPUs, and GB/s of network in one direction for each of them."""
+
+    name: str
+    gpu: str
+    gpus: int
+    network_gb_s: float
+    fabric: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorMeaning:
     """What an error is; where it is met often, why it is one and how it is mended."""
 
@@ -94,6 +106,12 @@ def hardware() -> dict[str, Hardware]:
         )
         for name, row in table("hardware").items()
     }
+
+
+@cache
+def cluster_shapes() -> dict[str, ClusterShape]:
+    """Return every rented machine by name."""
+    return {name: ClusterShape(name, **row) for name, row in table("clusters").items()}
 
 
 @cache

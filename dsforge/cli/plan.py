@@ -99,9 +99,8 @@ def _estimate(made: Plan, loaded: LoadedRecipe) -> Estimate | str:
     from dsforge.plan.run_cost import Prices
 
     cluster = loaded.recipe.cluster
-    return estimate(
-        made, Prices(cluster.price_per_gpu_hour, cluster.power_overhead, cluster.storage_gb_per_s)
-    )
+    prices = Prices(cluster.price_per_gpu_hour, cluster.power_overhead, cluster.storage_gb_per_s)
+    return estimate(made, prices, cluster.shape)
 
 
 def _layouts(made: Plan, best: Searched | None, objective: Objective) -> dict[str, object]:

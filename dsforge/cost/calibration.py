@@ -13,7 +13,9 @@ from dsforge.catalog.yaml_tables import table
 class Generation:
     """Of a GPU generation: shares of the matrix rate that training reaches.
 
-    `expert_layer_seconds`: of host work for a layer of experts, at least. `early_instructions`: of that rate, what a kernel reaches that was written for the generation before.
+    `fp8`, `fp4`: of twice and four times it. `early_instructions`: of that rate, what a kernel reaches that
+    was written for the generation before. `fuses_experts`: it has kernels that do. `expert_layer_seconds`:
+    of host work for a layer of experts, at least.
     """
 
     matmul: float
@@ -28,15 +30,17 @@ class Generation:
 class Engine:
     """Of a training engine: memory traffic of its unfused parts, and what it hides behind compute.
 
-    `unfused`: memory traffic of norms, activations and residuals over that of fused kernels. `layer_seconds`:
-    of host work that a layer of a micro-batch waits for, for each TP rank that must meet the others;
-    `fused_experts`: grouped products with what lies between them, where the GPU's generation `fuses_experts`; `plain_dispatch`: a token leaves its node once for
-    each of its experts, not once for each node; `tp_hidden` (with sequence parallelism), `dp_hidden`, `shard_hidden`: shares of
-    communication time, or of compute that it may hide behind. `flash`: which FlashAttention it has; the
-    first two know no instructions after Ampere's. `low_gathers`: weights are
-    gathered in the precision of the products; `one_port`: its gathers use one network port of a node at a time. `split_between_stages`: a TP
-    rank sends its share of what goes between stages. `stops_early`: recomputation of a layer leaves out its last
-    product, which no gradient needs (torch's checkpoint without reentry).
+    `unfused`: traffic of norms, activations and residuals over that of fused kernels. `layer_seconds`: of
+    host work that a layer of a micro-batch waits for, for each TP rank that must meet the others.
+    `fused_experts`: grouped products with what lies between them, where the GPU `fuses_experts`.
+    `plain_dispatch`: a token leaves its node once for each of its experts, not once for each node.
+    `tp_hidden` (with sequence parallelism), `dp_hidden`, `shard_hidden`: shares of communication time, or of
+    compute that it may hide behind. `flash`: which FlashAttention it has; the first two know no instructions
+    after Ampere's. `low_gathers`: weights and activations are gathered in the products' precision.
+    `one_port`: gathers use one network port of a node at a time. `split_between_stages`: a TP rank sends
+    its share of what goes between stages. `fuses_sums`: products add to the sums of gradients themselves.
+    `deals_by_time`: stages get layers so that all take as long, head and all. `stops_early`: recomputation
+    of a layer leaves out its last product, which no gradient needs (torch's checkpoint without reentry).
     """
 
     unfused: float
@@ -52,6 +56,8 @@ class Engine:
     shards: bool
     split_between_stages: bool
     stops_early: bool
+    fuses_sums: bool
+    deals_by_time: bool
     one_port: bool
 
 

@@ -20,7 +20,7 @@ class GroupShare:
 
 
 def communication(job: Job, step: StepSeconds) -> tuple[GroupShare, ...]:
-    """Return the groups of more than one rank: TP innermost, then context, data (experts within), pipeline."""
+    """Return the groups of several ranks: TP innermost, then context, data (experts within), pipeline."""
     inner = job.tp * job.cp
     found = (
         ("tp", job.tp, job.tp, step.tensor_parallel),

@@ -176,6 +176,11 @@ class Job:
     compiled: bool = False
 
     @property
+    def experts_split(self) -> int:
+        """TP of the experts' matrices: that of the rest, unless the job says otherwise."""
+        return self.expert_tp or self.tp
+
+    @property
     def accumulation_steps(self) -> float:
         """Micro-batches of a step on one rank."""
         return max(1.0, self.global_batch / (self.dp * self.micro))

@@ -30,9 +30,7 @@ _FLASH_BACKWARD = 2.5
 
 @dataclass(frozen=True, slots=True)
 class LayerSeconds:
-    """One layer's forward and backward, without communication; of its forward, the attention core's and the
-    last product's share.
-    """
+    """A layer's forward and backward, and of its forward the attention core and the last product."""
 
     forward: float
     backward: float
@@ -73,7 +71,7 @@ class Kernels:
         tokens = job.tokens
         products = sum(self.product(tokens, columns / tp, depth) for depth, columns in work.projections)
         products += self.product(tokens, work.hidden, work.output_width / tp)
-        mlp = self._mlp(work.ffn_hidden / tp) if work.experts is None else self._experts(work.experts)
+        mlp = self._mlp(work.ffn_hidden / tp) if work.experts is None else self._mixture(work.experts)
         core_forward, core_backward = self._core()
         rest = self._elementwise()
         return LayerSeconds(
@@ -95,13 +93,23 @@ class Kernels:
         into = (2 if work.gated else 1) * self.product(self._job.tokens, width, work.hidden)
         return into + self.product(self._job.tokens, work.hidden, width)
 
+    def _mixture(self, experts: Experts) -> float:
+        """Return a layer's MLP, the mean over those with experts and those without."""
+        plain = experts.dense_layers / self._job.work.layers
+        dense = self._mlp(self._job.work.ffn_hidden / self._job.tp)
+        return plain * dense + (1 - plain) * self._experts(experts)
+
     def _experts(self, experts: Experts) -> float:
-        """Every rank holds count / EP whole experts and, evenly dealt, chosen / TP of each token's work."""
-        work, matrices = self._job.work, 3 if self._job.work.gated else 2
-        rows = self._job.tokens * experts.chosen / self._job.tp
-        weights = experts.count / self._job.ep * work.hidden * experts.width
-        seconds = matrices * 2 * rows * work.hidden * experts.width / self._rate
-        moved = matrices * self._bytes * (weights + rows * (work.hidden + experts.width))
+        """Every rank holds its share of count / EP experts and, evenly dealt, has chosen / TP of the work.
+
+        Experts that TP splits take the tokens of all its ranks, whole ones those of their own rank.
+        """
+        work, matrices, split = self._job.work, 3 if self._job.work.gated else 2, self._job.experts_split
+        width = experts.width / split
+        rows = self._job.tokens * experts.chosen * split / self._job.tp
+        weights = experts.count / self._job.ep * work.hidden * width
+        seconds = matrices * 2 * rows * work.hidden * width / self._rate
+        moved = matrices * self._bytes * (weights + rows * (work.hidden + width))
         seconds += moved / (self.memory_rate * _MEMORY_SHARE)
         seconds += self._cast * _CAST_PASSES * matrices * rows * work.hidden / self.memory_rate
         shared = self._mlp(experts.shared * experts.width / self._job.tp) if experts.shared else 0.0
@@ -136,6 +144,6 @@ class Kernels:
         widths += 2 * work.attention_width / job.tp
         if experts:
             # A token's copies are sorted, handed to their experts, taken back, weighed and summed.
-            widths += self._passes * experts.chosen * work.hidden / job.tp
+            widths += self._passes * experts.chosen * work.hidden * job.experts_split / job.tp
         traffic = self._common["elementwise"] * self._engine.unfused
         return traffic * _HALF_BYTES * job.tokens * widths / self.memory_rate

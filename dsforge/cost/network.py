@@ -6,6 +6,7 @@ from dsforge.cost.calibration import Calibration
 from dsforge.cost.job import Job
 
 _HALF_BYTES = 2.0
+_LOW = ("fp8", "fp4")
 _LINK_SHARE = 0.8
 """Of the fast link, for the long messages of gradients."""
 _RING_SHARE = 0.7
@@ -26,8 +27,9 @@ class Network:
         self._link = machine.link_bytes_per_second
         self._attained = machine.link_bytes_per_second * self._common["link"]
         self.port = machine.network_bytes_per_second * constants.fabrics[machine.fabric]
-        self._plain_dispatch = constants.engines[job.engine].plain_dispatch
         engine = constants.engines[job.engine]
+        self.gathered_bytes = 1.0 if engine.low_gathers and job.precision in _LOW else _HALF_BYTES
+        self._plain_dispatch = engine.plain_dispatch
         self._fused = engine.fused_experts and constants.generations[machine.generation].fuses_experts
         self._latency = constants.common["message_seconds"]
 
@@ -45,7 +47,9 @@ class Network:
         if job.tp == 1:
             return 0.0
         rate = self._attained if job.tp <= self._near else self.port
-        moved = 2 * (job.tp - 1) / job.tp * job.tokens * job.work.hidden * _HALF_BYTES
+        # A reduction of sums, and a gathering of what the next product takes.
+        each = _HALF_BYTES + self.gathered_bytes
+        moved = (job.tp - 1) / job.tp * job.tokens * job.work.hidden * each
         return 2 * (moved / rate + self._latency)
 
     def context_parallel(self, core: float) -> float:
@@ -63,12 +67,12 @@ class Network:
         if experts is None or job.ep == 1:
             return 0.0
         group = job.ep * job.tp
-        near = job.machine.gpus_per_node if self._plain_dispatch else self._near
-        nodes = max(1.0, group / near)
+        inside = job.machine.gpus_per_node if self._plain_dispatch else self._near
+        nodes = max(1.0, group / inside)
         row = job.tokens / job.tp * job.work.hidden * _HALF_BYTES
         copies = experts.chosen / nodes if self._plain_dispatch else 1 - (1 - 1 / nodes) ** experts.chosen
         far = row * (nodes - 1) * copies
-        near = row * experts.chosen * (1 - 1 / min(group, near))
+        near = row * experts.chosen * (1 - 1 / min(group, inside))
         rate = self._common["fused_dispatch" if self._fused else "dispatch"]
         return 2 * (far / self.port + near / (self._link * rate))
 

@@ -13,6 +13,10 @@ _RECOMPUTED = {"none": 0.0, "full": 1.0, "alternate": 0.5}
 _OPERATORS_RECOMPUTED = 0.5
 """Every other matrix product and what lies between; attention is kept."""
 _HOST_SECONDS_PER_PARAMETER = 2e-9
+_HOST_BYTES_PER_SECOND = 25e9
+"""Of PCIe 4.0 with 16 lanes, as copies reach it."""
+_NVME_BYTES_PER_SECOND = 1.6e9
+"""A GPU's share of a node's disks: Rajbhandari et al. 2021 (ZeRO-Infinity, arXiv:2104.07857), figure 2b."""
 _INTERLEAVED_SENDS = 0.3
 
 
@@ -34,6 +38,7 @@ class StepSeconds:
     bubble: float
     data_parallel: float
     optimizer: float
+    offload: float
 
     @property
     def total(self) -> float:
@@ -57,7 +62,7 @@ def step_seconds(job: Job, constants: Calibration | None = None) -> StepSeconds:
     if job.work.experts:
         fixed = max(0.0, kernels.host_seconds - layer_seconds)
         layer_seconds += fixed
-    layers, head = _slowest_stage(job, layer_seconds, kernels.head())
+    layers, head = _slowest_stage(job, layer_seconds, kernels.head(), engine.deals_by_time)
     layers, head = layers * steps, head * steps
     sends = 0.0
     if job.pp > 1:
@@ -66,10 +71,8 @@ def step_seconds(job: Job, constants: Calibration | None = None) -> StepSeconds:
     busy = layers * layer_seconds + sends
     bubble = (job.pp - 1) / job.vp * (job.work.layers / job.pp * layer_seconds + sends / steps)
     parameters = _parameters_a_rank(job)
-    sums = _sums(job, parameters, fp32=engine.fp32_gradients)
+    sums = _sums(job, parameters, fp32=engine.fp32_gradients, fused=engine.fuses_sums)
     data = _data_parallel(job, busy + head + bubble, parameters, constants, network)
-    if job.offload:
-        data += parameters / job.gpus * _HOST_SECONDS_PER_PARAMETER
     return StepSeconds(
         compute=layers * (layer.forward + layer.backward + fixed),
         recompute=layers * again,
@@ -80,11 +83,12 @@ def step_seconds(job: Job, constants: Calibration | None = None) -> StepSeconds:
         pipeline_sends=sends,
         bubble=bubble,
         data_parallel=data,
-        optimizer=(_optimizer(job, parameters) + sums),
+        optimizer=_optimizer(job, parameters) + sums,
+        offload=_offload(job, parameters),
     )
 
 
-def _slowest_stage(job: Job, layer: float, head: float) -> tuple[float, float]:
+def _slowest_stage(job: Job, layer: float, head: float, by_time: bool) -> tuple[float, float]:
     """Return layers and seconds of the head on the stage that sets the pace.
 
     Where a job does not say how layers are dealt and they do not divide, the last stage has the fewer ones
@@ -96,15 +100,24 @@ def _slowest_stage(job: Job, layer: float, head: float) -> tuple[float, float]:
         last = job.last_layers
         between = job.work.layers - job.first_layers - last
         most = max(job.first_layers, -(-between // max(1, job.pp - 2)))
+    elif by_time and job.pp > 1:
+        # The head's time is taken off the last stage, and dealt to the others.
+        last = max(0, round((job.work.layers * layer - (job.pp - 1) * head) / (job.pp * layer)))
+        most = -(-(job.work.layers - last) // (job.pp - 1))
     return (most, 0.0) if most * layer > last * layer + head else (last, head)
 
 
-def _sums(job: Job, parameters: float, *, fp32: bool) -> float:
-    """Return what summing gradients over micro-batches reads and writes: in fp32 4 + 4 bytes, in half 6."""
+def _sums(job: Job, parameters: float, *, fp32: bool, fused: bool) -> float:
+    """Return what summing gradients over micro-batches moves beyond the products' own half-precision output.
+
+    Fused, it reads the sum, and writes 4 bytes for 2 in fp32; else it reads a gradient, too, and writes the
+    sum anew.
+    """
     if job.accumulation_steps == 1 and not fp32:
         return 0.0
-    wide = fp32 or (job.precision == "bf16" and job.zero < 2)
-    moved = (8 if wide else 6) * parameters / job.pp * job.accumulation_steps
+    wide = fp32 or (job.precision == "bf16" and job.zero < 2 and not fused)
+    each = (6 if wide else 2) if fused else (10 if wide else 6)
+    moved = each * parameters / job.pp * job.accumulation_steps
     return moved / job.machine.memory_bytes_per_second
 
 
@@ -122,8 +135,10 @@ def _parameters_a_rank(job: Job) -> float:
     dense = work.layers * work.attention_parameters + work.vocab * work.hidden
     if work.experts is None:
         return (dense + work.layers * matrices * work.hidden * work.ffn_hidden) / job.tp
-    experts = work.layers * matrices * work.hidden * work.experts.width * work.experts.count / job.ep
-    return dense / job.tp + experts
+    mixture, plain = work.experts, work.experts.dense_layers
+    experts = matrices * work.hidden * mixture.width * mixture.count / job.ep / job.experts_split
+    dense += plain * matrices * work.hidden * work.ffn_hidden
+    return dense / job.tp + (work.layers - plain) * experts
 
 
 def _data_parallel(
@@ -131,14 +146,13 @@ def _data_parallel(
 ) -> float:
     engine, common = constants.engines[job.engine], constants.common
     own = parameters / job.pp
-    weight_bytes = 1.0 if engine.low_gathers and job.precision in ("fp8", "fp4") else 2.0
-    # Between stages weights stay whole until the step's end: each stage's micro-batches would gather them anew.
+    # In a pipeline weights stay whole until the step's end: each micro-batch would gather them anew.
     if job.pp == 1 and (job.zero >= 3 or (engine.shards and job.zero == 2)):
         if job.dp == 1:
             return 0.0
-        wanted = network.shards(own, weight_bytes, one_port=engine.one_port)
+        wanted = network.shards(own, network.gathered_bytes, one_port=engine.one_port)
         return max(0.0, wanted - engine.shard_hidden * compute) + common["shard_exposed"] * wanted
-    wanted = network.gradients(own, 4.0 if engine.fp32_gradients else 2.0, weight_bytes)
+    wanted = network.gradients(own, 4.0 if engine.fp32_gradients else 2.0, network.gathered_bytes)
     if engine.dp_hidden == 0:
         return wanted
     # Gradients are reduced while the last micro-batch goes backward.
@@ -150,3 +164,12 @@ def _optimizer(job: Job, parameters: float) -> float:
     """Adam reads and writes 28 bytes a parameter: fp32 weights and two moments, a gradient, half weights."""
     owners = job.dp if job.zero >= 1 else 1
     return 0.0 if job.offload else 28 * parameters / job.pp / owners / job.machine.memory_bytes_per_second
+
+
+def _offload(job: Job, parameters: float) -> float:
+    """Return the host's update: half gradients down, half weights up, and states from disk and back."""
+    if not job.offload:
+        return 0.0
+    own = parameters / job.gpus
+    seconds = own * (_HOST_SECONDS_PER_PARAMETER + 4 / _HOST_BYTES_PER_SECOND)
+    return seconds + (2 * 12 * own / _NVME_BYTES_PER_SECOND if job.on_nvme else 0.0)

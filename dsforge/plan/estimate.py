@@ -59,9 +59,9 @@ class Estimate:
         return made
 
 
-def estimate(plan: Plan, prices: Prices | None = None) -> Estimate | str:
-    """Return the estimate of a plan, or in words why there is none."""
-    job = job_of(plan)
+def estimate(plan: Plan, prices: Prices | None = None, shape: str | None = None) -> Estimate | str:
+    """Return the estimate of a plan, or in words why there is none. `shape`: a rented machine."""
+    job = job_of(plan, shape)
     if isinstance(job, str):
         return job
     step = step_seconds(job)

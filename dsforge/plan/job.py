@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from dsforge.catalog.tables import cluster_shapes
 from dsforge.cost.calibration import calibration
 from dsforge.cost.job import Experts, Job, Latent, Machine, Work
 from dsforge.cost.machine import machine_of
@@ -18,9 +19,18 @@ class Measured:
     engine: str
 
 
-def measured(gpu: str, gpus_per_node: int, trainer: str, precision: str) -> Measured | str:
-    """Return what costs are known by, or in words why there are none. `trainer`: or an external flavour."""
+def measured(
+    gpu: str, gpus_per_node: int, trainer: str, precision: str, shape: str | None = None
+) -> Measured | str:
+    """Return what costs are known by, or in words why there are none. `trainer`: or an external flavour.
+
+    `shape`: a rented machine, whose network it is; else it is the one that the GPU usually comes with.
+    """
     machine = machine_of(gpu, gpus_per_node)
+    rented = cluster_shapes().get((shape or "").lower())
+    if machine is not None and rented is not None:
+        rate = rented.network_gb_s * 1e9
+        machine = replace(machine, network_bytes_per_second=rate, fabric=rented.fabric)
     engine = calibration().trainers.get(trainer)
     if gpu == "cpu":
         return "CPU runs prove logic, not speed"
@@ -67,11 +77,11 @@ def work_of(model: Model, seq_len: int, *, dropout: bool) -> Work:
     )
 
 
-def job_of(plan: Plan) -> Job | str:
-    """Return a plan as the cost model's job, or in words why it has none."""
+def job_of(plan: Plan, shape: str | None = None) -> Job | str:
+    """Return a plan as the cost model's job, or in words why it has none. `shape`: a rented machine."""
     layout, train, offload = plan.layout, plan.train, plan.offload
     trainer = plan.external.flavour if plan.external else plan.trainer
-    known = measured(plan.gpu, layout.gpus_per_node, trainer, train.precision)
+    known = measured(plan.gpu, layout.gpus_per_node, trainer, train.precision, shape)
     if isinstance(known, str):
         return known
     return Job(

@@ -55,15 +55,16 @@ def opened(loaded: LoadedRecipe, *, everything: bool = False, gpus: int | None =
     """
     recipe, cluster = loaded.recipe, loaded.recipe.cluster
     if gpus is not None:
-        nodes, rest = divmod(gpus, cluster.gpus_per_node)
-        if rest or not nodes:
+        per_node = min(gpus, cluster.gpus_per_node)
+        nodes, rest = divmod(gpus, per_node)
+        if rest:
             raise DsforgeError(
                 "DSF779",
                 f"{gpus} GPUs are no whole nodes of {cluster.gpus_per_node}",
                 loaded.place("cluster.gpus_per_node"),
                 f"a multiple of {cluster.gpus_per_node}",
             )
-        recipe = with_values(recipe, {"cluster.nodes": nodes})
+        recipe = with_values(recipe, {"cluster.nodes": nodes, "cluster.gpus_per_node": per_node})
         if recipe.parallel.dp != "auto":
             recipe = with_values(recipe, {"parallel.dp": "auto"})
     return replace(loaded, recipe=all_open(recipe) if everything else recipe)

@@ -103,6 +103,9 @@ class ClusterSection(Section):
     exclude: HostChoice | None = Field(
         default=None, description="Hosts and GPUs to leave out of these, in the same syntax."
     )
+    shape: Name | None = Field(
+        default=None, description="A rented machine from the catalogue, whose network estimates take."
+    )
     price_per_gpu_hour: Positive | None = Field(
         default=None, description="What a GPU costs an hour, in any currency; `plan` tells the run's."
     )

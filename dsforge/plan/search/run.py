@@ -39,7 +39,9 @@ def all_open(recipe: Recipe) -> Recipe:
 
 def known_of(recipe: Recipe, hardware: Hardware) -> Measured | str:
     """Return what a recipe's costs are known by, or in words why they are not."""
-    return measured(hardware.name, recipe.cluster.gpus_per_node, engine_of(recipe), recipe.train.precision)
+    cluster = recipe.cluster
+    trainer, precision = engine_of(recipe), recipe.train.precision
+    return measured(hardware.name, cluster.gpus_per_node, trainer, precision, cluster.shape)
 
 
 def search(

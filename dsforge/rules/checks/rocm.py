@@ -12,7 +12,7 @@ from dsforge.rules.registry import Found, Rule
 def _check(facts: Facts) -> Iterator[Found]:
     if facts.hardware.accelerator == "rocm":
         yield Found(
-            f"{facts.hardware.name} needs torch and the engines built for ROCm; no trainer here was tried on it",
+            f"{facts.hardware.name} needs torch and engines built for ROCm; no trainer here was tried on it",
             "cluster.gpu",
             "run `dsforge verify` there before a long run",
         )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from dsforge.cost.calibration import calibration
 from dsforge.cost.job import Experts, Job
 from dsforge.plan.estimate import Estimate, estimate
 from dsforge.plan.job import job_of
@@ -66,7 +67,7 @@ def test_groups_are_told_with_the_link_they_go_over():
 
 
 def test_a_gpu_without_measured_rates_gets_a_wider_band():
-    known = estimate(planned("llama3-8b-megatron-lm"))
+    known = estimate(planned("llama3-8b-megatron-lm", "cluster.gpu=h100-sxm-80gb"))
     told = estimate(planned("llama3-8b-megatron-lm", "cluster.gpu=h100-pcie-80gb"))
     assert isinstance(known, Estimate)
     assert isinstance(told, Estimate)
@@ -122,3 +123,16 @@ def test_without_measurements_there_is_no_figure(name: str, changes: tuple[str, 
     made = estimate(planned(name, *changes))
     assert isinstance(made, str)
     assert why in made
+
+
+def test_a_rented_machine_brings_its_network():
+    """100 Gb/s for eight GPUs (Google's a2-highgpu-8g) against 200 Gb/s for each: 16 times less."""
+    plan = planned("gpt3-175b-1024a100", "cluster.gpu=a100-sxm-40gb")
+    usual, rented = estimate(plan), estimate(plan, shape="gcp-a2-highgpu-8g")
+    assert isinstance(usual, Estimate)
+    assert isinstance(rented, Estimate)
+    share = calibration().fabrics["infiniband"] / calibration().fabrics["efa"]
+    latency = 2 * calibration().common["message_seconds"] * 96
+    sends = rented.step.pipeline_sends - latency
+    assert sends == pytest.approx((usual.step.pipeline_sends - latency) * 16 * share)
+    assert {one.link for one in rented.communication} == {"link", "efa"}

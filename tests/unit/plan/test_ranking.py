@@ -42,6 +42,8 @@ def test_another_number_of_gpus_is_whole_nodes_of_the_same():
     recipe = opened(loaded("gpt3-175b-1024a100"), gpus=512)
     assert (recipe.recipe.cluster.nodes, recipe.recipe.parallel.dp) == (64, "auto")
     assert make_plan(recipe).layout.dp == 8
+    few = opened(loaded("llama3-8b-megatron-lm"), gpus=4)
+    assert (few.recipe.cluster.nodes, few.recipe.cluster.gpus_per_node) == (1, 4)
     with pytest.raises(DsforgeError) as caught:
         opened(recipe, gpus=12)
     assert caught.value.code == "DSF779"
