@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsforge.base.errors import DsforgeError
 from dsforge.cli import complete, output
 from dsforge.cli.options import (
     Goal,
@@ -54,11 +53,7 @@ def explain(
 
     keys = [word for word in words or () if "=" not in word]
     loaded = load(recipe, [word for word in words or () if "=" in word], set_, profile, json=json)
-    if not keys and layout is None:
-        raise DsforgeError(
-            "DSF778", "nothing is named", None, "a key, such as `parallel.tp`, or `--layout tp=8,pp=4`"
-        )
-    values = explained(loaded, keys, objective.value) if keys else []
+    values = explained(loaded, keys, objective.value) if keys or layout is None else []
     verdict = Judge(loaded, objective.value).verdict(layout_of(layout)) if layout is not None else None
     if json:
         told: dict[str, Any] = {"values": [one.as_dict() for one in values]}

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from dsforge.plan.estimate import Estimate
     from dsforge.plan.search.best import Objective
     from dsforge.plan.search.run import Searched
-    from dsforge.plan.types import DataSet, Plan, Train
+    from dsforge.plan.types import DataSet, Layout, Plan, Train
     from dsforge.recipe.load import LoadedRecipe
 
+_COLUMNS = 120
+"""Columns of time that the schedule in JSON is for."""
 _TOP = 5
 """Layouts that a search shows where nobody says how many."""
 
@@ -75,7 +77,8 @@ def plan(
         best = ranking(loaded, top=top or (_TOP if search else 1), objective=objective.value)
         if objective is Goal.cost and best.found:
             loaded = opened(loaded, gpus=best.found[0].gpus)
-    made = make_plan(loaded, refuse=False, objective=objective.value)
+    chosen = best.found[0].candidate if best is not None and best.found else None
+    made = make_plan(loaded, refuse=False, objective=objective.value, best=chosen)
     time, memory = _estimate(made, loaded), memory_of(loaded, made)
     if json:
         told = {"why": time} if isinstance(time, str) else time.to_json_value()
@@ -104,7 +107,7 @@ def _layouts(made: Plan, best: Searched | None, objective: Objective) -> dict[st
     from dsforge.plan.ranking import as_json
     from dsforge.plan.timeline import schedule_of
 
-    schedule = schedule_of(made)
+    schedule = schedule_of(made, _COLUMNS)
     told: dict[str, object] = {"schedule": schedule.to_json_value() if schedule else None}
     if best is not None:
         told["layouts"] = as_json(best, made.batch.global_size * made.batch.seq_len, objective)
@@ -115,7 +118,7 @@ def _print_layouts(made: Plan, best: Searched | None, objective: Objective) -> N
     from dsforge.cli import layouts, timeline
     from dsforge.plan.timeline import schedule_of
 
-    if (schedule := schedule_of(made)) is not None:
+    if (schedule := schedule_of(made, timeline.columns_of(output.width()))) is not None:
         output.line()
         timeline.show(schedule, output.width())
     if best is not None and best.found:
@@ -133,9 +136,7 @@ def _print(made: Plan, time: Estimate | str, memory: Memory) -> None:
         f"trainer {made.trainer}"
     )
     where = f"{layout.nodes} x {layout.gpus_per_node} {made.gpu}"
-    output.line(
-        f"  layout   TP {layout.tp} x PP {layout.pp} x DP {layout.dp} = {layout.world_size} ranks on {where}"
-    )
+    output.line(f"  layout   {_degrees(layout)} = {layout.world_size} ranks on {where}")
     output.line(f"  memory   ZeRO-{layout.zero}, {made.train.precision}, recompute {_recompute(made.train)}")
     triple = f"micro {batch.micro} x {batch.accumulation_steps} accumulation x DP {layout.dp}"
     output.line(f"  batch    global {batch.global_size} = {triple}, {batch.seq_len} tokens a sample")
@@ -205,6 +206,16 @@ def _print_memory(made: Plan) -> None:
         f"{format_bytes(nominal.bytes_per_gpu)} a GPU ({nominal.bytes_formula}),"
     )
     output.line("    the field's back-of-the-envelope figure, before ZeRO; not this layout's")
+
+
+def _degrees(layout: Layout) -> str:
+    """Return the degrees whose product is the world, and what stands within them."""
+    cp = f" x CP {layout.cp}" if layout.cp > 1 else ""
+    within = [f"EP {layout.ep}"] if layout.ep > 1 else []
+    within += [f"{layout.vp} virtual stages each"] if layout.vp > 1 else []
+    within += ["sequences split over TP"] if layout.sequence_parallel else []
+    told = f" ({', '.join(within)})" if within else ""
+    return f"TP {layout.tp} x PP {layout.pp}{cp} x DP {layout.dp}{told}"
 
 
 def _recompute(train: Train) -> str:

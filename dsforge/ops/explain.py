@@ -47,6 +47,9 @@ class Explained:
 
 def explained(loaded: LoadedRecipe, keys: Sequence[str], objective: Objective) -> list[Explained]:
     """Return keys explained, of a section all of them; DsforgeError DSF778 for one that there is not."""
+    if not keys:
+        hint = "a key, such as `parallel.tp`, or `--layout tp=8,pp=4`"
+        raise DsforgeError("DSF778", "nothing to explain is named", None, hint)
     written = dict(leaves(resolved_data(loaded.recipe)))
     plan = make_plan(loaded, refuse=False, objective=objective)
     decided = {one.key: one for one in plan.decisions}

@@ -16,9 +16,12 @@ from dsforge.plan.search.best import Found, Objective
 from dsforge.plan.search.candidate import KEYS
 from dsforge.plan.search.run import Searched, all_open, known_of, open_keys, search
 from dsforge.plan.search.space import values_of_key
+from dsforge.plan.settle import nothing_found
 from dsforge.recipe.load import LoadedRecipe
 from dsforge.recipe.settled import with_values
 
+_MEMORY = ("DSF160", "DSF770")
+"""What is said of layouts that take more memory than a GPU has."""
 _SAME = 5e-4
 """Layouts whose steps differ by less are equally fast: no three digits tell them apart."""
 
@@ -52,15 +55,16 @@ def opened(loaded: LoadedRecipe, *, everything: bool = False, gpus: int | None =
     """
     recipe, cluster = loaded.recipe, loaded.recipe.cluster
     if gpus is not None:
-        nodes, rest = divmod(gpus, cluster.gpus_per_node)
-        if rest or not nodes:
+        per_node = min(gpus, cluster.gpus_per_node)
+        nodes, rest = divmod(gpus, per_node)
+        if rest:
             raise DsforgeError(
                 "DSF779",
                 f"{gpus} GPUs are no whole nodes of {cluster.gpus_per_node}",
                 loaded.place("cluster.gpus_per_node"),
                 f"a multiple of {cluster.gpus_per_node}",
             )
-        recipe = with_values(recipe, {"cluster.nodes": nodes})
+        recipe = with_values(recipe, {"cluster.nodes": nodes, "cluster.gpus_per_node": per_node})
         if recipe.parallel.dp != "auto":
             recipe = with_values(recipe, {"parallel.dp": "auto"})
     return replace(loaded, recipe=all_open(recipe) if everything else recipe)
@@ -115,7 +119,7 @@ class Judge:
         other = replace(self._loaded, recipe=with_values(self._loaded.recipe, {**free, **wanted}))
         found = self._best(other)
         if found is None:
-            return _refused(other)
+            return self._refused(other)
         if self.chosen is None:
             return Verdict("better", f"{_told(found)}; the recipe's own layout does not fit", found=found)
         return compare(found, self.chosen, self._objective)
@@ -129,18 +133,18 @@ class Judge:
         values = values_of_key(recipe, self._shape, key)
         return [(value, self.verdict({key: value})) for value in values if value != own]
 
+    def _refused(self, other: LoadedRecipe) -> Verdict:
+        errors = [one for one in examine(other) if one.severity is Severity.ERROR]
+        first = next((one for one in errors if one.key in KEYS), next(iter(errors), None))
+        if first is None:  # legal, states fit: only the memory model finds it too large
+            recipe, _ = with_defaults(other.recipe)
+            first = nothing_found(recipe, self._shape, self._hardware, self._known, "parallel")
+        return Verdict("does not fit" if first.code in _MEMORY else "illegal", first.message, first.code)
+
     def _best(self, one: LoadedRecipe) -> Found | None:
         recipe, _ = with_defaults(one.recipe)
         done = search(recipe, self._shape, self._hardware, self._known, objective=self._objective)
         return next(iter(done.found), None)
-
-
-def _refused(other: LoadedRecipe) -> Verdict:
-    errors = [one for one in examine(other) if one.severity is Severity.ERROR]
-    if not errors:  # legal and of a size that no rule knows; only the cost model finds it too large
-        return Verdict("does not fit", "it takes more memory than a GPU has", "DSF770")
-    first = next((one for one in errors if one.key in KEYS), errors[0])
-    return Verdict("does not fit" if first.code == "DSF770" else "illegal", first.message, first.code)
 
 
 def compare(found: Found, chosen: Found, objective: Objective) -> Verdict:

@@ -15,6 +15,7 @@ from dsforge.plan.assemble import assemble
 from dsforge.plan.auto import Resolved, resolve_autos
 from dsforge.plan.program import engine_of, values_of, with_defaults
 from dsforge.plan.search.best import Objective
+from dsforge.plan.search.candidate import Candidate
 from dsforge.plan.settle import settle
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
@@ -41,19 +42,20 @@ def make_plan(
     *,
     refuse: bool = True,
     objective: Objective = "time",
+    best: Candidate | None = None,
 ) -> Plan:
     """Return the plan of a recipe; DsforgeError (exit 1) carries every error-level finding.
 
     Codes in `allow` weigh as warnings: for experiments that show what a rule protects from. With
     `refuse` off, findings that leave the numbers of the plan standing are only noted in it. What is `auto`
-    becomes best by the objective.
+    becomes best by the objective; `best` is what a search for it has found already.
     """
     named, decisions = with_defaults(loaded.recipe)
     loaded = replace(loaded, recipe=named)
     shape, hardware, problems = look_up(loaded)
     if shape is None or hardware is None:
         raise refusal(problems)
-    recipe, chosen, fault = settle(named, shape, hardware, objective)
+    recipe, chosen, fault = settle(named, shape, hardware, objective, best)
     resolved = resolve_autos(recipe, shape, hardware)
     resolved.decisions += decisions + chosen
     findings = _findings(loaded, recipe, shape, hardware, resolved, allow)

@@ -13,6 +13,7 @@ from dsforge.layout.shape import Shape
 from dsforge.plan.job import Measured
 from dsforge.plan.program import engine_of
 from dsforge.plan.search.best import Objective
+from dsforge.plan.search.candidate import Candidate
 from dsforge.plan.search.run import known_of, open_keys, search, searcher
 from dsforge.plan.types import Decision
 from dsforge.recipe.model import Recipe
@@ -22,9 +23,15 @@ _BEST = {"time": "fastest", "cost": "fastest", "memory": "smallest"}
 
 
 def settle(
-    recipe: Recipe, shape: Shape, hardware: Hardware, objective: Objective = "time"
+    recipe: Recipe,
+    shape: Shape,
+    hardware: Hardware,
+    objective: Objective = "time",
+    best: Candidate | None = None,
 ) -> tuple[SettledRecipe, list[Decision], Finding | None]:
     """Return a recipe with nothing left open, why, and what is wrong where no layout can be found.
+
+    `best`: what a search has found already.
 
     One `auto` of SIMPLEST opens the ZeRO stage and the micro-batch to the search, too; these two alone keep
     to the simple rules of plan/auto.py. Reasons hold no figures: a better fit of the cost model that chooses
@@ -37,13 +44,15 @@ def settle(
     known = known_of(recipe, hardware)
     if isinstance(known, str):
         return _with(recipe, {key: SIMPLEST[key] for key in left}, f"the simplest: {known}")
-    found = search(recipe, shape, hardware, known, objective=objective).found
-    if found:
-        values = found[0].candidate.values()
+    if best is None:
+        found = search(recipe, shape, hardware, known, objective=objective).found
+        best = found[0].candidate if found else None
+    if best is not None:
+        values = best.values()
         why = f"the {_BEST[objective]} layout that fits, by the cost model"
         return _with(recipe, {key: values[key] for key in open_keys(recipe)}, why)
     simplest = {key: SIMPLEST[key] for key in left}
-    return settled(recipe, simplest), [], _nothing(recipe, shape, hardware, known, left[0])
+    return settled(recipe, simplest), [], nothing_found(recipe, shape, hardware, known, left[0])
 
 
 def _with(
@@ -58,7 +67,7 @@ def _with(
     return settled(recipe, chosen), decisions, None
 
 
-def _nothing(recipe: Recipe, shape: Shape, hardware: Hardware, known: Measured, key: str) -> Finding:
+def nothing_found(recipe: Recipe, shape: Shape, hardware: Hardware, known: Measured, key: str) -> Finding:
     """Return that no layout is left, with the least memory that a legal one takes."""
     anyhow = replace(hardware, memory_bytes=None)
     least = search(recipe, shape, anyhow, known, objective="memory")
@@ -67,8 +76,8 @@ def _nothing(recipe: Recipe, shape: Shape, hardware: Hardware, known: Measured, 
         return Finding(
             "DSF770",
             Severity.ERROR,
-            f"no layout fits: the smallest takes {size} of {room}, and the estimate needs "
-            f"{least.memory_error:.0%} of room for its error",
+            f"no layout fits: the smallest takes {size} of {room}, less {least.memory_error:.0%} for the "
+            "estimate's error",
             key,
             hint="more GPUs, or `auto` for more keys: `dsforge plan --search` leaves all of them open",
         )

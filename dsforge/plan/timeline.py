@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dsforge.cost.schedule import Timeline, bubble_share, simulate
+from dsforge.cost.schedule import BACKWARD, Timeline, bubble_share, simulate
 from dsforge.plan.types import Plan
 
-_ROUNDS = 4
-"""Micro-batches a stage that are simulated at most: more would go on as in the middle of these."""
 _MOST_STAGES = 8
+"""Stages that are drawn at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +43,30 @@ class Schedule:
         }
 
 
-def schedule_of(plan: Plan) -> Schedule | None:
-    """Return the schedule of a plan; None where there is one stage, or the program has its own."""
+def schedule_of(plan: Plan, columns: int) -> Schedule | None:
+    """Return the schedule of a plan, of as many micro-batches as there are columns to draw each pass in.
+
+    All of them where that is enough, a round over the stages at least: more go on as those in the middle.
+    None where there is one stage, or no such schedule.
+    """
     layout, micros = plan.layout, plan.batch.accumulation_steps
-    if layout.pp == 1 or (layout.vp > 1 and micros % layout.pp):
+    pp, vp = layout.pp, layout.vp
+    if pp == 1 or (vp > 1 and micros % pp):
         return None
-    simulated = min(micros, _ROUNDS * layout.pp)
-    timeline = simulate(layout.schedule, layout.pp, layout.vp, simulated)
+    drawn = columns // ((1 + BACKWARD) * vp) - (pp - 1) // vp
+    simulated = min(micros, max(pp, drawn))
+    if vp > 1:
+        simulated -= simulated % pp
+    timeline = simulate(layout.schedule, pp, vp, simulated)
     return Schedule(
         name=layout.schedule,
-        stages=layout.pp,
-        parts=layout.vp,
+        stages=pp,
+        parts=vp,
         micros=micros,
         simulated=simulated,
-        bubble=bubble_share(layout.pp, layout.vp, micros),
+        bubble=bubble_share(pp, vp, micros),
         timeline=timeline,
-        shown=_some(layout.pp),
+        shown=_some(pp),
     )
 
 

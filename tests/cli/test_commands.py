@@ -104,7 +104,7 @@ def test_a_group_alone_shows_its_help_and_is_a_usage_error(cli: Cli, group: str)
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
-        (["pln"], "No such command 'pln'. Did you mean 'plan'?", "dsforge --help"),
+        (["pln"], "No such command 'pln'. Did you mean 'plan', 'explain'?", "dsforge --help"),
         (["plan"], "Missing argument", "dsforge plan --help"),
         (["plan", "recipe.yaml", "--bogus"], "No such option: --bogus", "dsforge plan --help"),
         (

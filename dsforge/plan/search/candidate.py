@@ -72,7 +72,7 @@ class Jobs:
         self._ends: dict[tuple[int, int, int], tuple[int, int]] = {}
         constants = memory.memory_constants()
         self.context_bytes = int(constants.engines[known.engine].context_mib * memory.MIB)
-        self.memory_error = constants.errors["reserved"]
+        self.memory_error = constants.errors["device"]
         """Mean relative error of the memory model."""
 
     def job(self, one: Candidate) -> Job:
