@@ -87,14 +87,13 @@ def _memory(path: Path) -> Iterator[str]:
         found = accuracy_memory.summary(lines, key)
         rows = zip(_rows(found), (_percent(one["near"]) for one in found.values()), strict=True)
         yield from _table((name, "rows", "mean", "median", "near"), ((*row, near) for row, near in rows))
-    unseen = memory_constants().errors
-    yield "Mean errors on the sources that a fit had not seen: " + ", ".join(
-        f"{_percent(error)} {_MEASURED[kind]}" for kind, error in unseen.items()
-    )
+    errors = (f"{_percent(error)} {_MEASURED[kind]}" for kind, error in memory_constants().errors.items())
+    yield f"Unseen: {', '.join(errors)}."
     told = accuracy_memory.verdicts(lines)
-    yield f"\nOf {told['fits_rows']} runs that fitted, {_percent(told['accepted'])} are said to fit; of "
-    yield f"{told['oom_rows']} that ran out of memory, {len(told['false_fits'])}."
-    yield from (f"Not counted: `{name}`, for {why}." for name, why in told["contradicted"].items())
+    yield f"Of {told['fits_rows']} runs that fitted {_percent(told['accepted'])} are said to fit, of"
+    yield f"{told['oom_rows']} that ran out of memory {len(told['false_fits'])}, besides one that its own source"
+    yield "contradicts:" if told["contradicted"] else "contradicts: none."
+    yield from (f"`{name}` ({why})." for name, why in told["contradicted"].items())
     yield ""
 
 
