@@ -65,9 +65,7 @@ def list_presets(json: JsonOption = False) -> None:
         (shape.name, f"{shape.gpus} x {shape.gpu}", f"{shape.network_gb_s:g} {shape.fabric}", shape.source)
         for shape in cluster_shapes().values()
     ]
-    output.table(
-        "Rented machines (cluster.shape: NAME)", ("name", "GPUs", "GB/s a GPU", "source"), machines
-    )
+    output.table("Rented machines (cluster.shape: NAME)", ("name", "GPUs", "GB/s a GPU", "source"), machines)
 
 
 def _gpu(kind: Hardware) -> tuple[str, ...]:
