@@ -85,15 +85,15 @@ def _memory(path: Path) -> Iterator[str]:
     yield "within 12 %."
     for name, key in (("measured", "group"), ("measured, source", "source")):
         found = accuracy_memory.summary(lines, key)
-        rows = zip(_rows(found), (_percent(one["near"]) for one in found.values()), strict=True)
-        yield from _table((name, "rows", "mean", "median", "near"), ((*row, near) for row, near in rows))
-    errors = (f"{_percent(error)} {_MEASURED[kind]}" for kind, error in memory_constants().errors.items())
-    yield f"Unseen: {', '.join(errors)}."
+        rows = ((*row, _percent(one["near"])) for row, one in zip(_rows(found), found.values(), strict=True))
+        yield from _table((name, "rows", "mean", "median", "near"), rows)
+    unseen = memory_constants().errors
+    yield f"Unseen: {', '.join(f'{_percent(one)} {_MEASURED[kind]}' for kind, one in unseen.items())}."
     told = accuracy_memory.verdicts(lines)
     yield f"Of {told['fits_rows']} runs that fitted {_percent(told['accepted'])} are said to fit, of"
-    yield f"{told['oom_rows']} that ran out of memory {len(told['false_fits'])}, besides one that its own source"
-    yield "contradicts:" if told["contradicted"] else "contradicts: none."
-    yield from (f"`{name}` ({why})." for name, why in told["contradicted"].items())
+    yield f"{told['oom_rows']} that ran out of memory {len(told['false_fits'])}, not counting those that others"
+    named = ", ".join(f"`{name}` ({why})" for name, why in told["contradicted"].items())
+    yield f"of their source contradict: {named or 'none'}."
     yield ""
 
 
