@@ -81,19 +81,21 @@ def _memory(path: Path) -> Iterator[str]:
     lines = accuracy_memory.scored(list(occupied.read(path)))
     yield "## Memory"
     yield ""
-    yield "*Near*: between steps within 5 % or 32 MiB, at the peak within 8 %, reserved or shown by nvidia-smi"
-    yield "within 12 %."
+    yield "*Near*: between steps within 5 % or 32 MiB, at the peak within 8 %, reserved or shown by"
+    yield "nvidia-smi within 12 %."
     for name, key in (("measured", "group"), ("measured, source", "source")):
         found = accuracy_memory.summary(lines, key)
-        rows = ((*row, _percent(one["near"])) for row, one in zip(_rows(found), found.values(), strict=True))
+        near = (_percent(one["near"]) for one in found.values())
+        rows = ((*row, share) for row, share in zip(_rows(found), near, strict=True))
         yield from _table((name, "rows", "mean", "median", "near"), rows)
     unseen = memory_constants().errors
     yield f"Unseen: {', '.join(f'{_percent(one)} {_MEASURED[kind]}' for kind, one in unseen.items())}."
     told = accuracy_memory.verdicts(lines)
-    yield f"Of {told['fits_rows']} runs that fitted {_percent(told['accepted'])} are said to fit, of"
-    yield f"{told['oom_rows']} that ran out of memory {len(told['false_fits'])}, not counting those that others"
     named = ", ".join(f"`{name}` ({why})" for name, why in told["contradicted"].items())
-    yield f"of their source contradict: {named or 'none'}."
+    out = f"{len(told['false_fits'])} of {told['oom_rows']}"
+    yield f"Of {told['fits_rows']} runs that fitted {_percent(told['accepted'])} are said to fit, of those"
+    yield f"out of memory {out}, not counting what others of its source contradict:"
+    yield f"{named or 'nothing'}."
     yield ""
 
 
