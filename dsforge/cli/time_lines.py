@@ -18,7 +18,7 @@ def time_lines(made: Estimate | str) -> Iterator[str]:
     if isinstance(made, str):
         yield f"time     no estimate: {made}"
         return
-    known = f"published runs: within {made.error:.0%} on average"
+    known = f"published runs of {made.engine}: within {made.error:.0%} on average"
     if not made.measured:
         known = f"not measured on this GPU, told from its peaks: within {made.error:.0%} where that was tried"
     total = made.step.total

@@ -41,6 +41,7 @@ class Engine:
     its share of what goes between stages. `fuses_sums`: products add to the sums of gradients themselves.
     `deals_by_time`: stages get layers so that all take as long, head and all. `stops_early`: recomputation
     of a layer leaves out its last product, which no gradient needs (torch's checkpoint without reentry).
+    `measured`: some of its runs are published.
     """
 
     unfused: float
@@ -58,6 +59,7 @@ class Engine:
     stops_early: bool
     fuses_sums: bool
     deals_by_time: bool
+    measured: bool
     one_port: bool
 
 
@@ -77,8 +79,8 @@ class Calibration:
     """The engine that an engine differs from in little."""
 
     def basis(self, engine: str) -> str:
-        """Return the engine that the constants of one were measured on."""
-        return self.basis(self.like[engine]) if engine in self.like else engine
+        """Return the engine whose published runs are in the constants of one: itself, where it has some."""
+        return engine if self.engines[engine].measured else self.basis(self.like[engine])
 
 
 def build(rows: dict[str, Any]) -> Calibration:
