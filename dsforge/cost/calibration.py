@@ -14,8 +14,9 @@ class Generation:
     """Of a GPU generation: shares of the matrix rate that training reaches.
 
     `fp8`, `fp4`: of twice and four times it. `early_instructions`: of that rate, what a kernel reaches that
-    was written for the generation before. `fuses_experts`: it has kernels that do. `expert_layer_seconds`:
-    of host work for a layer of experts, at least.
+    was written for the generation before. `fuses_experts`: it has kernels that do. `exponential_share`: of
+    the time of attention that its exponentials decide, with heads of 128. `expert_layer_seconds`: of host
+    work for a layer of experts, at least.
     """
 
     matmul: float
@@ -23,6 +24,7 @@ class Generation:
     fp4: float
     early_instructions: float
     fuses_experts: bool
+    exponential_share: float
     expert_layer_seconds: float
 
 
