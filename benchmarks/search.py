@@ -1,7 +1,7 @@
 """How long the planner takes to find the best layout of a trillion parameters, all dimensions free.
 
-Run: make bench. Prints one JSON object: medians in seconds over the rounds of the search alone and of the whole
-command, by number of GPUs, the steps that were worked out, and the layout that was found.
+Run: make bench. Prints one JSON object: by number of GPUs the medians in seconds of the search alone and of
+the whole command, the steps that were worked out, and the layout that was found.
 """
 
 from __future__ import annotations

@@ -230,7 +230,8 @@ def bars(
     figures = max((len(figure) for _, _, figure in cells), default=0)
     space = min(max(columns, _NARROW), _WIDE) - names - figures - 7
     for name, parts, figure in cells:
-        bar, ends = [], 0
+        bar: list[str] = []
+        ends = 0
         for letter, length in parts.items():
             ends += length
             bar += [letter] * (round(space * ends / max(1, whole)) - len(bar))

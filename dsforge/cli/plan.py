@@ -73,7 +73,7 @@ def plan(
     loaded = load(recipe, changes, set_, profile, argument, json=json)
     loaded = opened(loaded, everything=search, gpus=gpus)
     best = None
-    if search or top is not None or objective is Goal.cost:
+    if search or top is not None or objective is not Goal.time:
         best = ranking(loaded, top=top or (_TOP if search else 1), objective=objective.value)
         if objective is Goal.cost and best.found:
             loaded = opened(loaded, gpus=best.found[0].gpus)

@@ -11,14 +11,14 @@ from dsforge.catalog.tables import Hardware
 from dsforge.layout.shape import Shape
 from dsforge.plan.job import Measured
 from dsforge.plan.program import with_defaults
-from dsforge.plan.resolve import examine, look_up, refusal
+from dsforge.plan.resolve import examine, look_up, make_plan, refusal
 from dsforge.plan.search.best import Found, Objective
 from dsforge.plan.search.candidate import KEYS
-from dsforge.plan.search.run import Searched, all_open, known_of, open_keys, search
+from dsforge.plan.search.run import Searched, all_open, known_of, search
 from dsforge.plan.search.space import values_of_key
 from dsforge.plan.settle import nothing_found
 from dsforge.recipe.load import LoadedRecipe
-from dsforge.recipe.settled import with_values
+from dsforge.recipe.settled import left_open, with_values
 
 _MEMORY = ("DSF160", "DSF770")
 """What is said of layouts that take more memory than a GPU has."""
@@ -76,10 +76,10 @@ def ranking(loaded: LoadedRecipe, *, top: int, objective: Objective) -> Searched
     DsforgeError DSF779 where there is nothing to choose, or nothing to choose by.
     """
     recipe, _ = with_defaults(loaded.recipe)
-    if not open_keys(recipe):
+    if not left_open(recipe):
         raise DsforgeError(
             "DSF779",
-            "nothing in the recipe is `auto`",
+            "the recipe fixes the layout: no degree, recomputation or offload in it is `auto`",
             loaded.place("parallel"),
             "`--search` leaves all open, `parallel.tp=auto` one key",
         )
@@ -108,7 +108,7 @@ class Judge:
     def __init__(self, loaded: LoadedRecipe, objective: Objective = "time") -> None:
         self._loaded, self._objective = loaded, objective
         self._shape, self._hardware, self._known = _known(loaded)
-        self.chosen = self._best(loaded)
+        self.chosen = self._best(self._planned())
 
     def verdict(self, wanted: dict[str, Any]) -> Verdict:
         """Return what became of a layout, by the recipe's keys; the rest is chosen as in the recipe.
@@ -123,6 +123,14 @@ class Judge:
         if self.chosen is None:
             return Verdict("better", f"{_told(found)}; the recipe's own layout does not fit", found=found)
         return compare(found, self.chosen, self._objective)
+
+    def _planned(self) -> LoadedRecipe:
+        """Return the recipe with what simple rules choose in it."""
+        if left_open(self._loaded.recipe):
+            return self._loaded
+        plan = make_plan(self._loaded, refuse=False)
+        own = {"parallel.zero": plan.layout.zero, "batch.micro": plan.batch.micro}
+        return replace(self._loaded, recipe=with_values(self._loaded.recipe, own))
 
     def others(self, key: str) -> list[tuple[Any, Verdict]]:
         """Return every other value of a key that the search chose, and what became of it."""

@@ -50,7 +50,10 @@ def settle(
     if best is not None:
         values = best.values()
         why = f"the {_BEST[objective]} layout that fits, by the cost model"
-        return _with(recipe, {key: values[key] for key in open_keys(recipe)}, why)
+        chosen = {key: values[key] for key in open_keys(recipe)}
+        if best.schedule != recipe.parallel.schedule:  # not set either, where virtual stages were chosen
+            chosen["parallel.schedule"] = best.schedule
+        return _with(recipe, chosen, why)
     simplest = {key: SIMPLEST[key] for key in left}
     return settled(recipe, simplest), [], nothing_found(recipe, shape, hardware, known, left[0])
 

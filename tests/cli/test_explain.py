@@ -95,6 +95,8 @@ def test_explain_says_why_a_layout_lost(cli: Cli, layout: str, told: str):
         (["explain", GPT3, "--layout", "tp"], "DSF778", "`tp` says nothing of a layout"),
         (["explain", GPT3, "--layout", "tp=0"], "DSF778", "`0` is no value of parallel.tp"),
         (["explain", GPT3, "--layout", "recompute=some"], "DSF778", "`some` is no value of train.recompute"),
+        (["plan", GPT3, "--top", "3"], "DSF779", "the recipe fixes the layout"),
+        (["plan", GPT3, "--objective", "memory"], "DSF779", "the recipe fixes the layout"),
         (["plan", GPT3, "--gpus", "12"], "DSF779", "12 GPUs are no whole nodes of 8"),
         (["plan", str(ROOT / "recipes" / "smoke.yaml"), "--search"], "DSF779", "CPU runs prove logic"),
     ],

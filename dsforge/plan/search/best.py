@@ -3,8 +3,8 @@
 A start (degrees, micro-batch) takes at least what it takes without recomputation, gradients and optimizer and
 with the most virtual stages; so does each recomputation within it. What takes least by that bound is opened
 next, so the first layouts that come out whole are the best. The bounds ask of the cost model that neither
-recomputation nor fewer virtual stages make a step shorter, nor more virtual stages, less recomputation or
-less offload a rank smaller; brute force is the test.
+recomputation nor fewer virtual stages make a step shorter, these reductions left out, and that more virtual
+stages make no rank smaller; brute force is the test.
 """
 
 from __future__ import annotations

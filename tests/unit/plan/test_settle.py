@@ -74,6 +74,15 @@ def test_a_schedule_alone_follows_from_the_virtual_stages():
     assert words[at + 1] == "4"
 
 
+def test_virtual_stages_that_are_chosen_bring_their_schedule():
+    plan = make_plan(loaded("llama3-8b-megatron-lm", "parallel={tp: 1, pp: 4, vp: auto, zero: 1}"))
+    assert plan.layout.vp > 1
+    assert plan.layout.schedule == "interleaved"
+    assert "parallel.schedule" in why(plan)
+    own = make_plan(loaded("llama3-8b-megatron-lm", "parallel={tp: 1, pp: 4, vp: auto, schedule: 1f1b}"))
+    assert (own.layout.vp, own.layout.schedule) == (1, "1f1b")
+
+
 def test_where_nothing_fits_the_error_says_what_the_smallest_takes():
     recipe = loaded("gpt-1t-3072a100", *OPEN, "cluster.nodes=8", "parallel.dp=auto")
     (found,) = examine(recipe)
