@@ -196,7 +196,7 @@ def as_json(searched: Searched, tokens: int, objective: Objective) -> dict[str, 
     found = searched.found
     return {
         "objective": objective,
-        "steps_worked_out": searched.opened,
+        "steps_worked_out": searched.costed,
         "memory_error": searched.memory_error,
         "best": [
             {

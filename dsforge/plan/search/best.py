@@ -1,10 +1,11 @@
 """Best-first search: nothing is looked at that could not be among the best.
 
-A start (degrees, micro-batch) takes at least what it takes without recomputation, gradients and optimizer and
-with the most virtual stages; so does each recomputation within it. What takes least by that bound is opened
-next, so the first layouts that come out whole are the best. The bounds ask of the cost model that neither
-recomputation nor fewer virtual stages make a step shorter, these reductions left out, and that more virtual
-stages make no rank smaller; brute force is the test.
+A start (degrees, micro-batch) takes at least what it takes with the first recomputation of the space, the
+most virtual stages and the highest ZeRO stage, its reductions left out; so does each recomputation within it.
+What takes least by that bound is opened next, so the first layouts that come out whole are the best. The
+bounds ask of the cost model that neither more recomputation or offload, nor fewer virtual stages, nor a lower
+ZeRO stage make the rest of a step shorter, and that more virtual stages make no rank smaller; brute force is
+the test.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class _Timed(NamedTuple):
 
 
 class BestFirst:
-    """The search in one space. `opened`: how often a step was worked out."""
+    """The search in one space. `costed`: how often a step was worked out."""
 
     def __init__(self, space: Space, jobs: Jobs, legality: Legality, capacity_bytes: int | None) -> None:
         """Take what is searched; without a capacity everything fits."""
@@ -70,7 +71,7 @@ class BestFirst:
         self._zeros_by_pp: dict[int, tuple[int, ...]] = {}
         self._micros: dict[int, bool] = {}
         self.memory_error = jobs.memory_error
-        self.opened = 0
+        self.costed = 0
 
     def best(self, top: int, objective: Objective) -> list[Found]:
         """Return the best layouts, each of other degrees, from the best on."""
@@ -124,7 +125,7 @@ class BestFirst:
 
     def step(self, one: Candidate) -> StepSeconds:
         """Return the parts of a candidate's step."""
-        self.opened += 1
+        self.costed += 1
         return step_seconds(self._jobs.job(one))
 
     def memory(self, one: Candidate) -> int:
