@@ -19,11 +19,9 @@ from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
 from dsforge.launch.ssh import LOST_CODE, WIDTH, make_room, ssh_command
 from dsforge.rank.agent import READY, Job
-from dsforge.recipe.host_choice import parse_choice
 from dsforge.records import environment
-from dsforge.render.hosts import Gpus, parse_hostfile
+from dsforge.render.hosts import Hosts, parse_hostfile
 from dsforge.render.hosts.engine import world_info
-from dsforge.render.hosts.world import World
 
 LOST = "^dsforge: lost the connection to {host}$"
 _FAILED_SECONDS = 60.0
@@ -34,28 +32,46 @@ _FAILED_SECONDS = 60.0
 class Starter:
     """What starts the ranks of a host.
 
-    `options`: from the hosts, and address and port where ranks meet. `node_option`: for the node it is.
+    `options`: from the hosts, and address and port where ranks meet, the same on every host. `of_node`: those
+    of one. `numbers_hosts`: it gives hosts numbers of its own, so that ranks are told the plan's.
     """
 
     module: str
-    options: Callable[[Gpus, str, str], list[str]]
-    node_option: str
+    options: Callable[[Hosts, str, str], list[str]]
+    of_node: Callable[[int], list[str]]
+    numbers_hosts: bool = False
 
 
-def _deepspeed(hosts: Gpus, address: str, port: str) -> list[str]:
+def _deepspeed(hosts: Hosts, address: str, port: str) -> list[str]:
     info = world_info(hosts)
     return [f"--world_info={info}", f"--master_addr={address}", f"--master_port={port}", "--no_local_rank"]
 
 
-def _torchrun(hosts: Gpus, address: str, port: str) -> list[str]:
-    # Its other rendezvous (c10d) numbers the hosts itself; the plan has them in the hostfile's order.
-    counts = [f"--nnodes={len(hosts)}", f"--nproc-per-node={len(hosts[address])}"]
-    return [*counts, f"--master-addr={address}", f"--master-port={port}", "--max-restarts=0"]
+def _counts(hosts: Hosts, address: str) -> list[str]:
+    return [f"--nnodes={len(hosts)}", f"--nproc-per-node={hosts[address]}", "--max-restarts=0"]
+
+
+def _torchrun(hosts: Hosts, address: str, port: str) -> list[str]:
+    return [*_counts(hosts, address), f"--master-addr={address}", f"--master-port={port}"]
+
+
+def _c10d(hosts: Hosts, address: str, port: str) -> list[str]:
+    # By the run's name: what is left of another one's agents does not join it.
+    run = os.environ.get(environment.RUN_ID) or "by-hand"
+    endpoint = [f"--rdzv-endpoint={address}:{port}", f"--rdzv-id={run}"]
+    return [*_counts(hosts, address), "--rdzv-backend=c10d", *endpoint]
 
 
 STARTERS = {
-    "deepspeed": Starter("deepspeed.launcher.launch", _deepspeed, "--node_rank"),
-    "torchrun": Starter("torch.distributed.run", _torchrun, "--node-rank"),
+    "deepspeed": Starter("deepspeed.launcher.launch", _deepspeed, lambda node: [f"--node_rank={node}"]),
+    "torchrun": Starter("torch.distributed.run", _torchrun, lambda node: [f"--node-rank={node}"]),
+    "torchrun-c10d": Starter(
+        "torch.distributed.run",
+        _c10d,
+        # Said, not found out from names: a host need not know its own as the hostfile has it.
+        lambda node: [f"--rdzv-conf=is_host={int(node == 0)}"],
+        numbers_hosts=True,
+    ),
 }
 
 
@@ -63,7 +79,7 @@ class FanOut:
     """One launch over ssh: every host's connection, and the first code that is not 0."""
 
     def __init__(
-        self, hosts: Gpus, *, starter: Starter, master_port: str, trainer: list[str], names: list[str]
+        self, hosts: Hosts, *, starter: Starter, master_port: str, trainer: list[str], names: list[str]
     ) -> None:
         self._hosts = hosts
         self._starter = starter
@@ -92,10 +108,11 @@ class FanOut:
         """Return what one host starts: the launcher of its ranks."""
         starter = self._starter
         argv = (
-            *(sys.executable, "-u", "-m", starter.module, f"{starter.node_option}={node}", *self._options),
+            *(sys.executable, "-u", "-m", starter.module, *starter.of_node(node), *self._options),
             *("--module", "dsforge.rank.main", *self._trainer),
         )
-        return Job(argv, self._environ, str(Path.cwd()))
+        number = {environment.NODE: str(node)} if starter.numbers_hosts else {}
+        return Job(argv, {**self._environ, **number}, str(Path.cwd()))
 
     async def _host(self, node: int, host: str) -> None:
         async with self._gate:
@@ -149,15 +166,6 @@ async def _line(stream: asyncio.StreamReader) -> str | None:
     return raw.decode("utf-8", "replace").rstrip("\r\n") if raw else None
 
 
-def _hosts(hostfile: Path, include: str | None) -> Gpus:
-    """Return the GPUs of each host's ranks."""
-    hosts = parse_hostfile(hostfile.read_text("utf-8"), str(hostfile))
-    if include is None:
-        return World(hosts).ranks()
-    chosen = {one.host: one.gpus or () for one in parse_choice(include)}
-    return {host: chosen[host] for host in hosts}
-
-
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -167,14 +175,13 @@ def main(words: list[str]) -> int:
     """Launch over ssh; return 0 when every host's launcher did."""
     parser = argparse.ArgumentParser(prog="python -m dsforge.launch.fan_out", description=__doc__)
     parser.add_argument("--hostfile", type=Path, required=True)
-    parser.add_argument("--include", metavar="HOST:GPUS@...", help="the GPUs to use, of every host")
     parser.add_argument("--starter", choices=STARTERS, default="deepspeed")
     parser.add_argument("--master-port", required=True)
     parser.add_argument("--pass", dest="names", action="append", default=[], metavar="NAME")
     parser.add_argument("trainer", nargs="+")
     given = parser.parse_args(words)
     try:
-        hosts = _hosts(given.hostfile, given.include)
+        hosts = parse_hostfile(given.hostfile.read_text("utf-8"), str(given.hostfile))
         make_room(2 * len(hosts))
     except (OSError, ValueError, DsforgeError) as error:
         sys.stderr.write(f"dsforge: {error}\n")

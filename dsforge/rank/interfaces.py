@@ -92,6 +92,26 @@ def _nccl(there: Sequence[Interface], value: str | None) -> Announced:
     return Announced(variable, None, None, ())
 
 
+def interface_variables(
+    choice: str, masters: Sequence[str], there: Sequence[Interface], *, gpus: bool
+) -> dict[str, str]:
+    """Return what tells gloo, and NCCL where there are `gpus`, of the interface that a choice means here.
+
+    `auto` is the one on the way to the first host, whose addresses are `masters`; else it is the first with
+    an address in the network. Nothing where there is none: loopback leads to no other host.
+    """
+    if choice == "auto":
+        name = route_to(masters[0], there) if masters else None
+    else:
+        network = ipaddress.ip_network(choice)
+        inside = (one for one in there for own in one.addresses if ipaddress.ip_address(own) in network)
+        name = next((one.name for one in inside), None)
+    if name is None or name == "lo":
+        return {}
+    nccl = {"NCCL_SOCKET_IFNAME": f"={name}"} if gpus else {}
+    return {"GLOO_SOCKET_IFNAME": name, **nccl}
+
+
 def _is_named(name: str, names: Sequence[str], *, exact: bool) -> bool:
     return any(name == wanted if exact else name.startswith(wanted) for wanted in names)
 

@@ -280,6 +280,14 @@ BROKEN = (
         "cluster.hostfile=null",
     ),
     _one(
+        "DSF730",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {rendezvous: c10d}",
+        "rendezvous",
+        "launch.rendezvous=static",
+    ),
+    _one("DSF731", "gpu: cpu", "gpu: cpu, fabric: ethernet", "fabric: ethernet", "cluster.fabric=auto"),
+    _one(
         "DSF156",
         "warmup_steps: 3}",
         "warmup_steps: 3}\nlaunch: {slurm: {partition: a}}",

@@ -156,7 +156,7 @@ def test_interfaces_that_differ_get_names_that_fit_all():
 def test_gloo_takes_no_list_of_names_that_some_hosts_lack():
     there = facts(announced=Announced("GLOO_SOCKET_IFNAME", "eth0", None, ("eth0",)), route="eno1")
     found = only(compared(hosts(facts(), there)))
-    assert "take GLOO_SOCKET_IFNAME out of launch.env" in (found.hint or "")
+    assert "take GLOO_SOCKET_IFNAME out of launch.env, and set cluster.interface=auto" in (found.hint or "")
 
 
 def test_a_loopback_address_is_found_only_where_there_are_several_hosts():
