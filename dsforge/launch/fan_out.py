@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,34 +32,35 @@ _FAILED_SECONDS = 60.0
 class Starter:
     """What starts the ranks of a host.
 
-    `options`: from the hosts, and address and port where ranks meet, the same on every host. `of_node`: those
-    of one. `numbers_hosts`: it gives hosts numbers of its own, so that ranks are told the plan's.
+    `options`: from the hosts, address and port where ranks meet, and the run's name, the same on every host.
+    `of_node`: those of one. `numbers_hosts`: it gives hosts numbers of its own, so that ranks are told the
+    plan's.
     """
 
     module: str
-    options: Callable[[Hosts, str, str], list[str]]
+    options: Callable[[Hosts, str, str, str], list[str]]
     of_node: Callable[[int], list[str]]
     numbers_hosts: bool = False
 
 
-def _deepspeed(hosts: Hosts, address: str, port: str) -> list[str]:
+def _deepspeed(hosts: Hosts, address: str, port: str, _run: str) -> list[str]:
     info = world_info(hosts)
     return [f"--world_info={info}", f"--master_addr={address}", f"--master_port={port}", "--no_local_rank"]
 
 
 def _counts(hosts: Hosts, address: str) -> list[str]:
-    return [f"--nnodes={len(hosts)}", f"--nproc-per-node={hosts[address]}", "--max-restarts=0"]
+    return [f"--nnodes={len(hosts)}", f"--nproc-per-node={hosts[address]}"]
 
 
-def _torchrun(hosts: Hosts, address: str, port: str) -> list[str]:
-    return [*_counts(hosts, address), f"--master-addr={address}", f"--master-port={port}"]
+def _torchrun(hosts: Hosts, address: str, port: str, _run: str) -> list[str]:
+    meeting = [f"--master-addr={address}", f"--master-port={port}"]
+    return [*_counts(hosts, address), *meeting, "--max-restarts=0"]
 
 
-def _c10d(hosts: Hosts, address: str, port: str) -> list[str]:
+def _c10d(hosts: Hosts, address: str, port: str, run: str) -> list[str]:
     # By the run's name: what is left of another one's agents does not join it.
-    run = os.environ.get(environment.RUN_ID) or "by-hand"
     endpoint = [f"--rdzv-endpoint={address}:{port}", f"--rdzv-id={run}"]
-    return [*_counts(hosts, address), "--rdzv-backend=c10d", *endpoint]
+    return [*_counts(hosts, address), "--rdzv-backend=c10d", *endpoint, "--max-restarts=0"]
 
 
 STARTERS = {
@@ -78,15 +79,17 @@ STARTERS = {
 class FanOut:
     """One launch over ssh: every host's connection, and the first code that is not 0."""
 
-    def __init__(
-        self, hosts: Hosts, *, starter: Starter, master_port: str, trainer: list[str], names: list[str]
-    ) -> None:
+    def __init__(self, hosts: Hosts, given: Given, environ: Mapping[str, str], cwd: str) -> None:
+        """Take what was asked for, all variables that are there, and where the hosts' launchers start."""
         self._hosts = hosts
-        self._starter = starter
+        self._starter = STARTERS[given.starter]
+        run = environ.get(environment.RUN_ID) or "by-hand"
         # The first host is where ranks meet.
-        self._options = starter.options(hosts, next(iter(hosts)), master_port)
-        self._trainer = trainer
-        self._environ = {name: os.environ[name] for name in names if name in os.environ}
+        self._options = self._starter.options(hosts, next(iter(hosts)), given.master_port, run)
+        self._trainer = given.trainer
+        self._environ = environ
+        self._handed = {name: environ[name] for name in given.names if name in environ}
+        self._cwd = cwd
         self._gate = asyncio.Semaphore(WIDTH)
         self._failed = asyncio.Event()
         self.code = 0
@@ -101,8 +104,8 @@ class FanOut:
 
     def command(self, host: str) -> list[str]:
         """Return what is run here for one host; nothing of the job stands in it."""
-        arguments = os.environ.get(environment.SSH_ARGUMENTS, "")
-        return ssh_command(host, "dsforge.rank.agent", os.environ, arguments)
+        arguments = self._environ.get(environment.SSH_ARGUMENTS, "")
+        return ssh_command(host, "dsforge.rank.agent", self._environ, arguments)
 
     def job(self, node: int) -> Job:
         """Return what one host starts: the launcher of its ranks."""
@@ -112,7 +115,7 @@ class FanOut:
             *("--module", "dsforge.rank.main", *self._trainer),
         )
         number = {environment.NODE: str(node)} if starter.numbers_hosts else {}
-        return Job(argv, {**self._environ, **number}, str(Path.cwd()))
+        return Job(argv, {**self._handed, **number}, self._cwd)
 
     async def _host(self, node: int, host: str) -> None:
         async with self._gate:
@@ -171,8 +174,19 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def main(words: list[str]) -> int:
-    """Launch over ssh; return 0 when every host's launcher did."""
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the command line asks for. `names`: the variables that the hosts are given."""
+
+    hostfile: Path
+    master_port: str
+    trainer: tuple[str, ...]
+    starter: str = "deepspeed"
+    names: tuple[str, ...] = ()
+
+
+def read_words(words: Sequence[str]) -> Given:
+    """Return what a command line asks for; SystemExit for one that asks for nothing there is."""
     parser = argparse.ArgumentParser(prog="python -m dsforge.launch.fan_out", description=__doc__)
     parser.add_argument("--hostfile", type=Path, required=True)
     parser.add_argument("--starter", choices=STARTERS, default="deepspeed")
@@ -180,6 +194,12 @@ def main(words: list[str]) -> int:
     parser.add_argument("--pass", dest="names", action="append", default=[], metavar="NAME")
     parser.add_argument("trainer", nargs="+")
     given = parser.parse_args(words)
+    return Given(given.hostfile, given.master_port, tuple(given.trainer), given.starter, tuple(given.names))
+
+
+def main(words: list[str]) -> int:
+    """Launch over ssh; return 0 when every host's launcher did."""
+    given = read_words(words)
     try:
         hosts = parse_hostfile(given.hostfile.read_text("utf-8"), str(given.hostfile))
         make_room(2 * len(hosts))
@@ -190,14 +210,7 @@ def main(words: list[str]) -> int:
         # Supervised: whoever signals all processes of a job has told the supervisor too, which does the rest.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-    fan_out = FanOut(
-        hosts,
-        starter=STARTERS[given.starter],
-        master_port=given.master_port,
-        trainer=given.trainer,
-        names=given.names,
-    )
-    return asyncio.run(fan_out.run())
+    return asyncio.run(FanOut(hosts, given, os.environ, str(Path.cwd())).run())
 
 
 if __name__ == "__main__":

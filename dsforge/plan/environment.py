@@ -65,9 +65,7 @@ def _of_network(recipe: Recipe, *, gpus: bool) -> Iterator[Variable]:
     if not gpus or cluster.nodes == 1:
         return
     if cluster.fabric in ("infiniband", "roce"):
-        why = (
-            f"cluster.fabric is {cluster.fabric}: a host without it fails, instead of going by TCP in silence"
-        )
+        why = f"cluster.fabric is {cluster.fabric}: a host without it fails, instead of going by TCP"
         yield "NCCL_NET", "IB", why
     elif cluster.fabric == "ethernet":
         why = "cluster.fabric is ethernet: NCCL tries no RDMA device that a host happens to have"

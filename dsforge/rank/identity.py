@@ -14,7 +14,7 @@ _BRACKETS = re.compile(r"\[([0-9]+)[^\]]*\]")
 
 
 def identity(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and their kin, where they are not right yet.
+    """Return RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and their kin, if they are not right yet.
 
     ValueError names a variable of the launcher that is missing or no number.
     """

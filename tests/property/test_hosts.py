@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dsforge.base.errors import DsforgeError
 from dsforge.foreign.hostfile import as_read
-from dsforge.launch.fan_out import STARTERS, FanOut
+from dsforge.launch.fan_out import FanOut, Given
 from dsforge.plan.types import Plan
 from dsforge.rank.place import place_variables
 from dsforge.recipe.host_names import HostError, expand
@@ -173,7 +173,7 @@ def test_a_choice_is_deepspeeds_own_or_refused(tmp_path_factory: pytest.TempPath
     world = planned_world(hosts, plan, "h", _no_place)
     folder = tmp_path_factory.mktemp("choice")
     assert list(_handed_on(world, folder).items()) == list(wanted.items())
-    fan_out = FanOut(world.hosts, starter=STARTERS["deepspeed"], master_port="1", trainer=[], names=[])
+    fan_out = FanOut(world.hosts, Given(folder / "hostfile", "1", ()), {}, "/")
     (info,) = [word for word in fan_out.job(0).argv if word.startswith("--world_info=")]
     world_info = json.loads(base64.urlsafe_b64decode(info.partition("=")[2]))
     assert [len(gpus) for gpus in world_info.values()] == [len(gpus) for gpus in wanted.values()]

@@ -1,4 +1,4 @@
-"""DSF258, DSF259, DSF732: the GPUs and the fabric that the plan counts on, and who else uses them."""
+"""DSF258, DSF259, DSF732: the GPUs and the fabric that the plan counts on, and who uses them."""
 
 from __future__ import annotations
 
