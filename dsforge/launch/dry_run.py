@@ -12,7 +12,7 @@ from dsforge.launch import machine
 from dsforge.launch.command import FREE_PORT, build_command
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.preflight import Preflight
-from dsforge.launch.types import HostStart, LaunchDescription, LaunchRequest, Started
+from dsforge.launch.types import Command, HostStart, LaunchDescription, LaunchRequest, Started
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
 
@@ -45,17 +45,29 @@ def tell_starts(
             ops_dir=found.ops_dir,
             python_path=machine.python_path(request.environ),
         )
-        command.cwd.mkdir()
         told = Path(folder) / "told"
-        environ = {
-            **request.environ,
-            **dict.fromkeys(request.plan.launch.env_from, _SECRET),
-            **command.environ,
-        }
+        hidden = dict.fromkeys(request.plan.launch.env_from, _NOT_SHOWN)
+        own = {**hidden, **command.environ, **(around or {}), environment.TOLD: str(told)}
+        untold = _run(command, {**request.environ, **own})
+        if untold is not None or not told.is_file():
+            return replace(described, untold=untold or "it does not say")
+        text = told.read_bytes().decode("utf-8", "surrogateescape")
+        place = str(described.run_dir)
+        started = _started(
+            text.replace(str(run_dir.path), place), str(command.cwd).replace(str(run_dir.path), place)
+        )
+    starts = launcher_of(request.plan).starts(started, request, found.hosts)
+    return replace(described, started=started.argv, starts=_without(request.plan.launch.env_from, starts))
+
+
+def _run(command: Command, environ: Mapping[str, str]) -> str | None:
+    """Run a script to where it tells; return its last word where it ends before."""
+    command.cwd.mkdir()
+    try:
         done = subprocess.run(
             command.argv,
             cwd=command.cwd,
-            env={**environ, **(around or {}), environment.TOLD: str(told)},
+            env=dict(environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -63,14 +75,9 @@ def tell_starts(
             timeout=_SECONDS,
             check=False,
         )
-        if done.returncode != 0 or not told.is_file():
-            return replace(described, untold=(done.stderr.strip().splitlines() or ["no word of it"])[-1])
-        text = told.read_bytes().decode("utf-8", "surrogateescape")
-        text = text.replace(str(run_dir.path), str(described.run_dir))
-        cwd = str(command.cwd).replace(str(run_dir.path), str(described.run_dir))
-        started = _started(text, cwd)
-        starts = launcher_of(request.plan).starts(started, request, found.hosts)
-    return replace(described, started=started.argv, starts=_without(request.plan.launch.env_from, starts))
+    except subprocess.TimeoutExpired:
+        return f"it takes longer than {_SECONDS:g} s"
+    return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no word of it"])[-1]
 
 
 def _started(text: str, cwd: str) -> Started:

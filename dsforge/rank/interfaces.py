@@ -11,6 +11,8 @@ from pathlib import Path
 
 from dsforge.records.probe import Announced, Interface
 
+SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+"""What chooses the interface of gloo, and of NCCL, which ranks on GPUs use too."""
 _SIOCGIFFLAGS = 0x8913
 _SIOCGIFADDR = 0x8915
 _IS_UP = 0x1
@@ -108,8 +110,8 @@ def interface_variables(
         name = next((one.name for one in inside), None)
     if name is None or name == "lo":
         return {}
-    nccl = {"NCCL_SOCKET_IFNAME": f"={name}"} if gpus else {}
-    return {"GLOO_SOCKET_IFNAME": name, **nccl}
+    # NCCL takes what begins so, unless told that it is the whole name.
+    return dict(zip(SOCKET_VARIABLES, (name, f"={name}") if gpus else (name,), strict=False))
 
 
 def _is_named(name: str, names: Sequence[str], *, exact: bool) -> bool:

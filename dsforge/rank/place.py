@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dsforge.base.canonical import loads
-from dsforge.rank.interfaces import addresses_of, interface_variables, interfaces
+from dsforge.rank.interfaces import SOCKET_VARIABLES, addresses_of, interface_variables, interfaces
 from dsforge.records import environment
 from dsforge.records.gpus import FILE_NAME, read_chosen_gpus
 
@@ -36,14 +36,16 @@ def _devices(plan_path: Path, node: int, environ: Mapping[str, str]) -> dict[str
 def _interface(plan_path: Path, environ: Mapping[str, str]) -> dict[str, str]:
     plan = loads(plan_path.read_text("utf-8"))
     choice = plan["launch"].get("interface")
-    if choice is None:
+    gpus = plan.get("accelerator") == "cuda"
+    unset = {*SOCKET_VARIABLES[: 1 + gpus]} - environ.keys()
+    if choice is None or not unset:
         return {}
     masters = addresses_of(environ.get("MASTER_ADDR", ""))
     there = interfaces()
-    found = interface_variables(choice, masters, there, gpus=plan["accelerator"] == "cuda")
+    found = interface_variables(choice, masters, there, gpus=gpus)
     if not found:
         names = ", ".join(f"{one.name} ({one.addresses[0]})" for one in there if one.addresses) or "none"
         raise ValueError(
             f"cluster.interface {choice} is none of this host's interfaces that lead on: {names}"
         )
-    return {name: value for name, value in found.items() if name not in environ}
+    return {name: value for name, value in found.items() if name in unset}
