@@ -213,7 +213,7 @@ def test_two_hosts_train_as_one(cluster: Cluster, tmp_path: Path, launcher: str,
 
 
 def test_what_a_dry_run_tells_trains_when_it_is_done_by_hand(cluster: Cluster, tmp_path: Path, alone):
-    """The told files, and on each host the told command under the told variables; this test is the supervisor.
+    """The told files, and on each host the told command under the told variables; the test supervises.
 
     Under torchrun's c10d rendezvous, with the hosts in another order than torchrun would number them.
     """
