@@ -20,7 +20,6 @@ from dsforge.ops.bundles import bundle_of
 from dsforge.recipe.load import load_recipe
 from tests.cluster.conftest import Slurm, need
 from tests.cluster.hosts import Cluster
-from tests.cluster.runs import TWO_NODES
 from tests.support.hostile import HOSTILE
 from tests.support.recipes import ROOT, write
 
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.cluster
 
 PATIENCE_SECONDS = 120.0
 SECRET = "s3cret 'x' $y\nof two lines"
-_HARD = " \t'\"\\$`;,%&|<>(){}[]*?~#!=:@^+-aé\u2028\U0001f600"
+_HARD = " \t'\"\\$`;,%&|<>(){}[]*?~#!=:@^+-aé\u2028"
 _DRAW = random.Random(5)
 VALUES = {
     f"VALUE_{number}": text
@@ -39,6 +38,13 @@ VALUES = {
         ]
     )
 }
+RECIPE = """\
+version: 1
+model: {arch: gpt, layers: 1, hidden: 8, heads: 1, vocab: 16}
+cluster: {nodes: 2, gpus_per_node: 1, CLUSTER}
+batch: {global: 2, seq_len: 1}
+trainer: external
+"""
 PROBE = """\
 import json, os, pathlib, time
 here = pathlib.Path(__file__).parent
@@ -59,9 +65,8 @@ def bundle(folder: Path, launch: dict[str, Any], cluster: str) -> Path:
     values = {name: text.replace("${", "$${") for name, text in VALUES.items()}
     launch = {**launch, "env": values, "env_from": ["HF_TOKEN"]}
     program = {"flavour": "script", "path": "probe", "entry": "probe.py"}
-    text = TWO_NODES.replace("gpus_per_node: 1, gpu: cpu", f"gpus_per_node: 1, {cluster}")
-    more = f"trainer: external\nexternal: {json.dumps(program)}\nlaunch: {json.dumps(launch)}\n"
-    recipe = load_recipe(write(folder, text + more))
+    sections = f"launch: {json.dumps(launch)}\nexternal: {json.dumps(program)}\n"
+    recipe = load_recipe(write(folder, RECIPE.replace("CLUSTER", cluster) + sections))
     bundle_of(recipe).write(folder / "bundle")
     return folder / "bundle" / "launch.sh"
 
