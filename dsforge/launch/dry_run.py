@@ -30,8 +30,9 @@ def tell_starts(
 
     `around`: variables of a job that is yet to come.
     """
-    if found.bash is None:
-        return replace(described, untold="bash is not installed")
+    starts_of = launcher_of(request.plan).starts
+    if found.bash is None or starts_of is None:
+        return replace(described, untold="bash is not installed" if starts_of else "its scheduler starts all")
     with tempfile.TemporaryDirectory(prefix="dsforge-dry-run-") as folder:
         run_dir = RunDir(Path(folder) / described.run_dir.name)
         request.bundle.write(run_dir.bundle)
@@ -56,7 +57,7 @@ def tell_starts(
         started = _started(
             text.replace(str(run_dir.path), place), str(command.cwd).replace(str(run_dir.path), place)
         )
-    starts = launcher_of(request.plan).starts(started, request, found.hosts)
+    starts = starts_of(started, request, found.hosts)
     return replace(described, started=started.argv, starts=_without(request.plan.launch.env_from, starts))
 
 

@@ -15,12 +15,11 @@ def hosts_of_bundle(request: LaunchRequest) -> tuple[str, ...]:
     return planned_hosts(request.plan, request.bundle.files["hostfile"])
 
 
+Starts = Callable[[Started, LaunchRequest, tuple[str, ...]], tuple[HostStart, ...]]
 _RANKS = ("-m", "dsforge.rank.main")
 
 
-def ranks_of(
-    names: Callable[[tuple[str, ...]], Iterable[str]],
-) -> Callable[[Started, LaunchRequest, tuple[str, ...]], tuple[HostStart, ...]]:
+def ranks_of(names: Callable[[tuple[str, ...]], Iterable[str]]) -> Starts:
     """Return how to tell what a program starts that starts every rank itself.
 
     `names`: from its arguments to the variables that it hands on.
@@ -52,11 +51,10 @@ class Launcher:
     as lost when it dies. `notice`: the signal by which that scheduler says that the job's time is nearly up.
     `ssh`: the variable with the user's own arguments of ssh, where the hosts are reached by it.
     `on_host`: the process that is the parent of a host's ranks. `starts`: what runs on each host, once
-    launch.sh has become what it becomes.
+    launch.sh has become what it becomes; None where it does not become a launcher.
     """
 
     runner: str
-    starts: Callable[[Started, LaunchRequest, tuple[str, ...]], tuple[HostStart, ...]]
     programs: tuple[tuple[str, str], ...] = ()
     here: bool = False
     hosts: Callable[[LaunchRequest], tuple[str, ...]] = hosts_of_bundle
@@ -66,3 +64,4 @@ class Launcher:
     notice: int | None = None
     ssh: str | None = None
     on_host: str = "deepspeed.launcher.launch"
+    starts: Starts | None = None
