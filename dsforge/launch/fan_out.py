@@ -33,13 +33,13 @@ class Starter:
     """What starts the ranks of a host.
 
     `options`: from the hosts, address and port where ranks meet, and the run's name, the same on every host.
-    `of_node`: those of one. `numbers_hosts`: it gives hosts numbers of its own, so that ranks are told the
-    plan's.
+    `of_node`: those of one, from its number and name. `numbers_hosts`: it gives hosts numbers of its own, so
+    that ranks are told the plan's.
     """
 
     module: str
     options: Callable[[Hosts, str, str, str], list[str]]
-    of_node: Callable[[int], list[str]]
+    of_node: Callable[[int, str], list[str]]
     numbers_hosts: bool = False
 
 
@@ -64,13 +64,13 @@ def _c10d(hosts: Hosts, address: str, port: str, run: str) -> list[str]:
 
 
 STARTERS = {
-    "deepspeed": Starter("deepspeed.launcher.launch", _deepspeed, lambda node: [f"--node_rank={node}"]),
-    "torchrun": Starter("torch.distributed.run", _torchrun, lambda node: [f"--node-rank={node}"]),
+    "deepspeed": Starter("deepspeed.launcher.launch", _deepspeed, lambda node, _: [f"--node_rank={node}"]),
+    "torchrun": Starter("torch.distributed.run", _torchrun, lambda node, _: [f"--node-rank={node}"]),
     "torchrun-c10d": Starter(
         "torch.distributed.run",
         _c10d,
-        # Said, not found out from names: a host need not know its own as the hostfile has it.
-        lambda node: [f"--rdzv-conf=is_host={int(node == 0)}"],
+        # Said, not found out: a host need not know its name as the hostfile has it, nor others its own name.
+        lambda node, host: [f"--rdzv-conf=is_host={int(node == 0)}", f"--local-addr={host}"],
         numbers_hosts=True,
     ),
 }
@@ -107,11 +107,12 @@ class FanOut:
         arguments = self._environ.get(environment.SSH_ARGUMENTS, "")
         return ssh_command(host, "dsforge.rank.agent", self._environ, arguments)
 
-    def job(self, node: int) -> Job:
+    def job(self, node: int, host: str) -> Job:
         """Return what one host starts: the launcher of its ranks."""
         starter = self._starter
+        own = starter.of_node(node, host)
         argv = (
-            *(sys.executable, "-u", "-m", starter.module, *starter.of_node(node), *self._options),
+            *(sys.executable, "-u", "-m", starter.module, *own, *self._options),
             *("--module", "dsforge.rank.main", *self._trainer),
         )
         number = {environment.NODE: str(node)} if starter.numbers_hosts else {}
@@ -129,7 +130,7 @@ class FanOut:
             assert process.stdin is not None, "a pipe"
             assert process.stdout is not None, "a pipe"
             try:
-                process.stdin.write(self.job(node).to_line().encode())
+                process.stdin.write(self.job(node, host).to_line().encode())
                 await process.stdin.drain()
             except (BrokenPipeError, ConnectionResetError):
                 pass  # its code and its words tell why

@@ -174,7 +174,7 @@ def test_a_choice_is_deepspeeds_own_or_refused(tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("choice")
     assert list(_handed_on(world, folder).items()) == list(wanted.items())
     fan_out = FanOut(world.hosts, Given(folder / "hostfile", "1", ()), {}, "/")
-    (info,) = [word for word in fan_out.job(0).argv if word.startswith("--world_info=")]
+    (info,) = [word for word in fan_out.job(0, "h").argv if word.startswith("--world_info=")]
     world_info = json.loads(base64.urlsafe_b64decode(info.partition("=")[2]))
     assert [len(gpus) for gpus in world_info.values()] == [len(gpus) for gpus in wanted.values()]
 

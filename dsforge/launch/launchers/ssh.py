@@ -18,7 +18,7 @@ def _starts(started: Started, request: LaunchRequest, hosts: tuple[str, ...]) ->
     return tuple(
         HostStart(node, host, job.argv, job.environ, job.cwd, through=tuple(fan_out.command(host)))
         for node, host in enumerate(hosts)
-        for job in (fan_out.job(node),)
+        for job in (fan_out.job(node, host),)
     )
 
 

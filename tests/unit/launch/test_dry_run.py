@@ -92,6 +92,7 @@ def test_torchruns_c10d_store_is_on_the_first_host_alone(tmp_path: Path):
     environ = {"PATH": f"{tmp_path}/x/bin:/usr/bin:/bin", "MASTER_PORT": "4000", "HF_TOKEN": SECRET}
     starts = describe(recipe, StartOptions(tmp_path / "runs", (), environ)).starts
     assert [_option(one.argv, "--rdzv-conf") for one in starts] == ["is_host=1", "is_host=0"]
+    assert [_option(one.argv, "--local-addr") for one in starts] == [*HOSTS]
     assert {_option(one.argv, "--rdzv-endpoint") for one in starts} == {"h1:4000"}
     assert [one.environ["DSFORGE_NODE"] for one in starts] == ["0", "1"]
     assert not [word for one in starts for word in one.argv if word.startswith("--node-rank")]
