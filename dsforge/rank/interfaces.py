@@ -1,4 +1,7 @@
-"""The networks of a host, and the address by which its ranks will be called."""
+"""The networks of a host, and the address by which its ranks will be called.
+
+`python -m dsforge.rank.interfaces CHOICE HOST` prints the interface that `cluster.interface` means here.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import fcntl
 import ipaddress
 import socket
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -140,6 +144,15 @@ def addresses_of(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(row[4][0]) for row in found))
 
 
+def main(arguments: list[str]) -> int:
+    """Print the interface that a choice means here, on the way to a host; nothing where there is none."""
+    choice, host = arguments
+    found = interface_variables(choice, addresses_of(host), interfaces(), gpus=False)
+    for name in found.values():
+        sys.stdout.write(f"{name}\n")
+    return 0
+
+
 def route_to(address: str, there: Sequence[Interface]) -> str | None:
     """Return the interface by which this host reaches an address; None without a way."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -150,3 +163,7 @@ def route_to(address: str, there: Sequence[Interface]) -> str | None:
             return None
         own = handle.getsockname()[0]
     return next((one.name for one in there if own in one.addresses), None)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
