@@ -6,6 +6,7 @@ from dsforge.launch.launchers.base import Launcher
 from dsforge.launch.launchers.runner import words_of_host
 from dsforge.launch.types import HostStart, LaunchRequest, Started
 from dsforge.records import environment
+from dsforge.render.hosts.engine import named_world_info
 from dsforge.render.script import PASSED_ON
 
 
@@ -15,7 +16,8 @@ def _starts(started: Started, request: LaunchRequest, hosts: tuple[str, ...]) ->
     names = (*PASSED_ON, environment.VISIBLE_DEVICES, "DS_ENV_FILE", *plan.launch.env)
     own = {name: environ[name] for name in names if name in environ}
     (host,) = hosts
-    words = words_of_host(started.argv, {host: plan.layout.gpus_per_node}, None)
+    info = named_world_info({host: plan.layout.gpus_per_node})
+    words = words_of_host(started.argv, info, None)
     return (HostStart(0, host, words, own, started.cwd),)
 
 

@@ -11,6 +11,7 @@ import re
 from dsforge.launch.launchers.base import Launcher
 from dsforge.launch.launchers.runner import words_of_host
 from dsforge.launch.types import HostStart, LaunchRequest, Started
+from dsforge.render.hosts.engine import named_world_info
 from dsforge.render.script import PASSED_ON
 
 
@@ -20,9 +21,9 @@ def _starts(started: Started, request: LaunchRequest, hosts: tuple[str, ...]) ->
     passed = {name: started.environ[name] for name in PASSED_ON if name in started.environ}
     # Where there is none the runner hands on its own: where it is started.
     environ = {"PYTHONPATH": started.cwd, **passed, **plan.launch.env}
-    ranks = dict.fromkeys(hosts, plan.layout.gpus_per_node)
+    info = named_world_info(dict.fromkeys(hosts, plan.layout.gpus_per_node))
     return tuple(
-        HostStart(node, host, words_of_host(started.argv, ranks, node), environ, started.cwd)
+        HostStart(node, host, words_of_host(started.argv, info, node), environ, started.cwd)
         for node, host in enumerate(hosts)
     )
 
