@@ -9,6 +9,7 @@ from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
 _KEY = "cluster.fabric"
+_SETS = {"infiniband": "NCCL_NET", "roce": "NCCL_NET", "ethernet": "NCCL_IB_DISABLE"}
 
 
 def _check(facts: Facts) -> Iterator[Found]:
@@ -18,6 +19,13 @@ def _check(facts: Facts) -> Iterator[Found]:
             f"{_KEY} is {fabric}, and ranks on CPUs talk over gloo, which knows TCP alone",
             _KEY,
             f"set {_KEY}=auto; cluster.interface chooses the network",
+            Fix(_KEY, "auto"),
+        )
+    elif (name := _SETS.get(fabric)) in facts.recipe.launch.env:
+        yield Found(
+            f"launch.env sets {name}, so that {_KEY} would set nothing",
+            _KEY,
+            f"set {_KEY}=auto, or take {name} out of launch.env",
             Fix(_KEY, "auto"),
         )
 
