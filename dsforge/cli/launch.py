@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 _LOCAL = (
-    "launch.launcher=local",
-    *(f"{key}=null" for key in ("cluster.hostfile", "cluster.include", "cluster.exclude", "launch.slurm")),
+    *("launch.launcher=local", "launch.rendezvous=static", "launch.slurm=null"),
+    *(f"cluster.{key}=null" for key in ("hostfile", "include", "exclude", "interface")),
 )
 """Changes that make a recipe of one node a recipe for this machine; DSF155 refuses several nodes."""
 
