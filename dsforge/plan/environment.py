@@ -10,14 +10,14 @@ from dsforge.catalog.tables import Hardware
 from dsforge.external.expressions import evaluate
 from dsforge.plan.program import program_of
 from dsforge.recipe.interface import is_found_on_hosts
-from dsforge.recipe.model import Recipe
+from dsforge.recipe.settled import SettledRecipe
 
 Variable = tuple[str, str, str]
 """Name, value, why."""
 
 
 def derive_environment(
-    recipe: Recipe, hardware: Hardware, values: Mapping[str, Any]
+    recipe: SettledRecipe, hardware: Hardware, values: Mapping[str, Any]
 ) -> dict[str, tuple[str, str]]:
     """Return name -> (value, why) for variables that the recipe does not set itself.
 
@@ -33,7 +33,7 @@ def _of_cpus() -> Iterator[Variable]:
     yield "OMP_NUM_THREADS", "1", "one thread a rank, so that ranks do not fight over cores"
 
 
-def _of_gpus(recipe: Recipe) -> Iterator[Variable]:
+def _of_gpus(recipe: SettledRecipe) -> Iterator[Variable]:
     if recipe.parallel.tp > 1:
         why = "TP overlaps its all-reduce with compute only when kernels keep their launch order"
         yield "CUDA_DEVICE_MAX_CONNECTIONS", "1", why
@@ -54,7 +54,7 @@ def _of_gpus(recipe: Recipe) -> Iterator[Variable]:
         yield "TORCH_NCCL_ASYNC_ERROR_HANDLING", "3", why
 
 
-def _of_network(recipe: Recipe, *, gpus: bool) -> Iterator[Variable]:
+def _of_network(recipe: SettledRecipe, *, gpus: bool) -> Iterator[Variable]:
     cluster = recipe.cluster
     if cluster.interface is not None and not is_found_on_hosts(cluster.interface):
         why = "the recipe's cluster.interface"
@@ -72,7 +72,7 @@ def _of_network(recipe: Recipe, *, gpus: bool) -> Iterator[Variable]:
         yield "NCCL_IB_DISABLE", "1", why
 
 
-def _of_program(recipe: Recipe, values: Mapping[str, Any]) -> Iterator[Variable]:
+def _of_program(recipe: SettledRecipe, values: Mapping[str, Any]) -> Iterator[Variable]:
     section = program_of(recipe)
     if section is None:
         return

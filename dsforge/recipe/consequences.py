@@ -58,6 +58,10 @@ CONSEQUENCES: dict[str, Consequence] = {
         _E,
     ),
     **dict.fromkeys(
+        ("cluster.shape", "cluster.price_per_gpu_hour", "cluster.power_overhead", "cluster.storage_gb_per_s"),
+        _N,
+    ),
+    **dict.fromkeys(
         (
             "parallel.tp",
             "parallel.pp",
