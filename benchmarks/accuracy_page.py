@@ -17,6 +17,7 @@ from published import read
 from ranking import sweeps
 
 from dsforge.cost.calibration import calibration
+from dsforge.cost.memory.constants import memory_constants
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data"
 _PEERS = (
@@ -25,6 +26,12 @@ _PEERS = (
     ("45 % of the peak, whatever the layout", "19 %", ""),
 )
 """Mean errors of step time and peak memory on these sources' rows, measured outside this repository."""
+_MEASURED = {
+    "static": "between steps",
+    "allocated": "allocated at the peak",
+    "reserved": "reserved",
+    "device": "shown by nvidia-smi",
+}
 
 
 def page(throughput: Path, memory: Path | None) -> Iterator[str]:
@@ -73,8 +80,23 @@ def _ranking(path: Path) -> Iterator[str]:
 def _memory(path: Path) -> Iterator[str]:
     lines = accuracy_memory.scored(list(occupied.read(path)))
     yield "## Memory"
-    yield from _table(("measured", "rows", "mean", "median"), _rows(accuracy_memory.summary(lines, "group")))
-    yield from _table(("source", "rows", "mean", "median"), _rows(accuracy_memory.summary(lines, "source")))
+    yield ""
+    yield "*Near*: between steps within 5 % or 32 MiB, at the peak within 8 %, reserved or shown by"
+    yield "nvidia-smi within 12 %."
+    for name, key in (("measured", "group"), ("measured, source", "source")):
+        found = accuracy_memory.summary(lines, key)
+        near = (_percent(one["near"]) for one in found.values())
+        rows = ((*row, share) for row, share in zip(_rows(found), near, strict=True))
+        yield from _table((name, "rows", "mean", "median", "near"), rows)
+    unseen = memory_constants().errors
+    yield f"Unseen: {', '.join(f'{_percent(one)} {_MEASURED[kind]}' for kind, one in unseen.items())}."
+    told = accuracy_memory.verdicts(lines)
+    named = ", ".join(f"`{name}` ({why})" for name, why in told["contradicted"].items())
+    out = f"{len(told['false_fits'])} of {told['oom_rows']}"
+    yield f"Of {told['fits_rows']} runs that fitted {_percent(told['accepted'])} are said to fit, of those"
+    yield f"out of memory {out}, not counting what others of its source contradict:"
+    yield f"{named or 'nothing'}."
+    yield ""
 
 
 def _rows(found: dict[str, dict[str, float]]) -> Iterator[tuple[str, ...]]:

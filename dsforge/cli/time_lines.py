@@ -18,12 +18,13 @@ def time_lines(made: Estimate | str) -> Iterator[str]:
     if isinstance(made, str):
         yield f"time     no estimate: {made}"
         return
-    known = f"published runs: within {made.error:.0%} on average"
+    known = f"published runs of {made.engine}: within {made.error:.0%} on average"
     if not made.measured:
         known = f"not measured on this GPU, told from its peaks: within {made.error:.0%} where that was tried"
     total = made.step.total
     yield f"time     {total:.3g} s a step ({known}), {made.tokens_per_second_per_gpu:,.0f} tokens/s a GPU"
-    yield f"rate     {_rates(made.full)}; with causal attention {_rates(made.causal)}"
+    yield f"rate     {_rates(made.full)}"
+    yield f"causal   {_rates(made.causal)}, attention's lower half counted alone"
     parts = sorted(asdict(made.step).items(), key=lambda part: -part[1])
     shares = [f"{name.replace('_', ' ')} {seconds / total:.0%}" for name, seconds in parts]
     yield f"of which {', '.join(one for one in shares if not one.endswith(' 0%'))}"

@@ -14,8 +14,9 @@ class Generation:
     """Of a GPU generation: shares of the matrix rate that training reaches.
 
     `fp8`, `fp4`: of twice and four times it. `early_instructions`: of that rate, what a kernel reaches that
-    was written for the generation before. `fuses_experts`: it has kernels that do. `expert_layer_seconds`:
-    of host work for a layer of experts, at least.
+    was written for the generation before. `fuses_experts`: it has kernels that do. `exponential_share`: of
+    the time of attention that its exponentials decide, with heads of 128. `expert_layer_seconds`: of host
+    work for a layer of experts, at least.
     """
 
     matmul: float
@@ -23,6 +24,7 @@ class Generation:
     fp4: float
     early_instructions: float
     fuses_experts: bool
+    exponential_share: float
     expert_layer_seconds: float
 
 
@@ -41,6 +43,7 @@ class Engine:
     its share of what goes between stages. `fuses_sums`: products add to the sums of gradients themselves.
     `deals_by_time`: stages get layers so that all take as long, head and all. `stops_early`: recomputation
     of a layer leaves out its last product, which no gradient needs (torch's checkpoint without reentry).
+    `measured`: some of its runs are published.
     """
 
     unfused: float
@@ -58,6 +61,7 @@ class Engine:
     stops_early: bool
     fuses_sums: bool
     deals_by_time: bool
+    measured: bool
     one_port: bool
 
 
@@ -77,8 +81,8 @@ class Calibration:
     """The engine that an engine differs from in little."""
 
     def basis(self, engine: str) -> str:
-        """Return the engine that the constants of one were measured on."""
-        return self.basis(self.like[engine]) if engine in self.like else engine
+        """Return the engine whose published runs are in the constants of one: itself, where it has some."""
+        return engine if self.engines[engine].measured else self.basis(self.like[engine])
 
 
 def build(rows: dict[str, Any]) -> Calibration:

@@ -6,6 +6,7 @@ that narrow products of a wide TP are slower than their operations say.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from dsforge.cost.calibration import Calibration
@@ -16,13 +17,15 @@ _MEMORY_SHARE = 0.8
 """Of the data sheet's bandwidth, for long reads and writes."""
 _LOW = {"fp8": ("fp8", 2.0), "fp4": ("fp4", 4.0)}
 """Precisions below 16 bits: the share of their rate, and that rate over the 16-bit one."""
+_TILE = 256
+"""Columns of a kernel's tile (NVIDIA, Matrix Multiplication Background, tile quantization)."""
 _NORM_PASSES = 10
 """Reads and writes of a hidden-wide tensor in a layer: norms, residuals, dropout, biases."""
 _CAST_PASSES = 3
 _SOFTMAX_PASSES = 10
 _BACKWARD = 2.0
 _FULL_HEAD = 128
-"""Width of a head whose exponentials take about as long as its products; a narrower one has more of them."""
+"""Width of a head that kernels are tuned for; a narrower one has more exponentials for the same products."""
 _NATIVE_FLASH = 3
 _FLASH_BACKWARD = 2.5
 """FlashAttention recomputes its scores: Dao et al. 2022 (arXiv:2205.14135), section 3."""
@@ -36,6 +39,11 @@ class LayerSeconds:
     backward: float
     core: float
     last: float
+
+
+def _tiled(columns: float) -> float:
+    """Return the columns that are worked out: the last tile is a whole one."""
+    return math.ceil(columns / _TILE) * _TILE
 
 
 class Kernels:
@@ -62,7 +70,7 @@ class Kernels:
         """Return seconds of a matrix product, by default at the job's precision."""
         operands = self._bytes * (rows * depth + depth * columns) + _HALF_BYTES * rows * columns
         casts = self._cast * _CAST_PASSES * (rows * depth + depth * columns)
-        compute = 2 * rows * columns * depth / (rate or self._rate)
+        compute = 2 * rows * _tiled(columns) * depth / (rate or self._rate)
         return compute + operands / (self.memory_rate * _MEMORY_SHARE) + casts / self.memory_rate
 
     def layer(self) -> LayerSeconds:
@@ -108,7 +116,8 @@ class Kernels:
         width = experts.width / split
         rows = self._job.tokens * experts.chosen * split / self._job.tp
         weights = experts.count / self._job.ep * work.hidden * width
-        seconds = matrices * 2 * rows * work.hidden * width / self._rate
+        tiled = (matrices - 1) * work.hidden * _tiled(width) + width * _tiled(work.hidden)
+        seconds = 2 * rows * tiled / self._rate
         moved = matrices * self._bytes * (weights + rows * (work.hidden + width))
         seconds += moved / (self.memory_rate * _MEMORY_SHARE)
         seconds += self._cast * _CAST_PASSES * matrices * rows * work.hidden / self.memory_rate
@@ -125,7 +134,8 @@ class Kernels:
                 share *= self._generation.early_instructions
             # The causal half is skipped.
             if flash > 1:
-                operations *= (1 + _FULL_HEAD / work.head_dim) / 2
+                waits = self._generation.exponential_share
+                operations *= 1 - waits + waits * _FULL_HEAD * work.heads / work.score_width
             forward = operations / 2 / (job.machine.matmul_tflops * 1e12 * share)
             return forward, _FLASH_BACKWARD * forward
         odd = self._common["odd_head"] if work.head_dim % 8 else 0.0

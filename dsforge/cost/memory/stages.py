@@ -171,8 +171,7 @@ def _gathered(job: Job, kind: str, held: Held, kept: States) -> float:
     whole = sum(held)
     one = sum(layer(job, experts=job.work.experts is not None))
     if kind == "fsdp":
-        # The weights of a layer and of the next, and the gradients of one; all weights where they stay.
-        return _HALF * (3 * one if job.zero >= 3 else whole + one) if job.dp > 1 else 0.0
+        return _unsharded(job, whole, one)
     if kind == "deepspeed" and job.zero >= 3:
         largest = max(one / 3, job.work.vocab / job.tp * job.work.hidden)
         return _HALF * (min(_LIVE, whole) + 2 * largest + min(_BUCKET, whole))
@@ -182,3 +181,14 @@ def _gathered(job: Job, kind: str, held: Held, kept: States) -> float:
         # In bf16 all 16-bit gradients once more beside their sums; else fp32 ones of the part to update.
         return _HALF * whole if kept.sums else kept.optimizer / 3 + _HALF * min(_BUCKET, whole)
     return _HALF * float(min(_BUCKET, whole)) if kind == "deepspeed" and job.zero == 2 else 0.0
+
+
+def _unsharded(job: Job, whole: int, one: int) -> float:
+    """Return what FSDP holds whole: of all parameters, of which a layer has `one`."""
+    if job.dp * job.cp == 1:
+        return 0.0
+    if job.pp > 1:
+        # Between micro-batches of a pipeline weights stay gathered, and gradients whole in fp32.
+        return (_HALF + 4.0) * whole
+    # The weights of a layer and of the next, and the gradients of one; all weights where they stay.
+    return float(_HALF * (3 * one if job.zero >= 3 else whole + one))

@@ -141,8 +141,10 @@ class BestFirst:
             return (min(map(self._least_bytes, parts)) * _ROUNDING, 0.0, ())
         start = part.start
         most = self._vps(start)[-1]
-        step = self.step(_within(part, most, start.zero))
-        seconds = step.compute + step.recompute + step.head + step.bubble
+        # The highest stage shares out the update among the most ranks.
+        zero = max(self._zeros(start), default=start.zero)
+        step = self.step(_within(part, most, zero))
+        seconds = step.compute + step.recompute + step.head + step.bubble + step.optimizer + step.offload
         seconds += step.tensor_parallel + step.context_parallel + step.expert_parallel
         return (self._worth(seconds, objective) * _ROUNDING, 0.0, ())
 

@@ -9,7 +9,10 @@ import pytest
 
 from tests.support.recipes import ROOT
 
-NAMES = ("accuracy_page", "fit_catalog", "plan_accuracy", "published", "ranking")
+NAMES = (
+    *("accuracy_memory", "accuracy_page", "fit_catalog", "fit_memory", "occupied", "plan_accuracy"),
+    *("published", "ranking"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +27,17 @@ def test_the_page_is_the_benchmarks():
     """`python benchmarks/accuracy_page.py > docs/reference/accuracy.md` writes it anew."""
     import accuracy_page
 
-    made = "\n".join(accuracy_page.page(ROOT / "tests" / "data" / "throughput.csv", None))
-    kept = (ROOT / "docs" / "reference" / "accuracy.md").read_text("utf-8")
-    assert made.partition("## Peers")[0] == kept.partition("## Memory")[0]
+    data = ROOT / "tests" / "data"
+    made = "\n".join(accuracy_page.page(data / "throughput.csv", data / "memory.csv"))
+    assert made == (ROOT / "docs" / "reference" / "accuracy.md").read_text("utf-8")
+
+
+def test_memory_takes_six_constants_an_engine_at_most():
+    import fit_memory
+
+    assert max(map(len, fit_memory.FITTED.values())) <= 6
+    known = set(fit_memory.PRIORS)
+    assert all(set(keys) <= known for keys in fit_memory.FITTED.values())
 
 
 def test_time_takes_few_constants():

@@ -223,12 +223,3 @@ def test_published_verdicts_are_met(scored: dict):
     assert told["accepted"] >= 0.97
     assert told["false_fits"] == []
     assert len(told["contradicted"]) <= 1
-
-
-def test_an_engine_has_six_constants_at_most():
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        from fit_memory import FITTED
-    finally:
-        sys.path.remove(str(ROOT / "benchmarks"))
-    assert max(map(len, FITTED.values())) <= 6

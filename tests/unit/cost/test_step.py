@@ -37,6 +37,24 @@ def test_a_product_takes_its_operations_and_its_operands():
     assert kernels.product(2048, 6144, 12288) == pytest.approx(compute + moved)
 
 
+def test_a_product_works_its_last_tile_out_whole():
+    kernels = Kernels(job(), calibration())
+    rate, memory = 271.2e12 * calibration().generations["ampere"].matmul, 2039e9 * 0.8
+    moved = 2 * (2048 * 4096 + 4096 * 2880 + 2048 * 2880)
+    assert kernels.product(2048, 2880, 4096) == pytest.approx(2 * 2048 * 3072 * 4096 / rate + moved / memory)
+
+
+def test_narrow_heads_have_more_exponentials_and_blackwell_waits_for_them():
+    """The same width in heads of 64 and of 128: half and all of the time is exponentials'."""
+    for gpu, more in (("a100-sxm-80gb", 1.5), ("b200-sxm-180gb", 2.0)):
+        machine = machine_of(gpu, 8)
+        assert machine is not None
+        base = job(engine="megatron-core", machine=machine, tp=1)
+        narrow = replace(base, work=replace(GPT3, heads=192, kv_heads=192, head_dim=64))
+        wide, small = (Kernels(one, calibration()).layer().core for one in (base, narrow))
+        assert small == pytest.approx(more * wide)
+
+
 def test_the_bubble_is_what_1f1b_says():
     """(p - 1) / (v m) of a stage's busy time: Narayanan et al. 2021 (arXiv:2104.04473), section 2.2."""
     for vp in (1, 3):
@@ -194,9 +212,9 @@ def errors() -> dict[str, list[float]]:
     ("group", "rows", "most"),
     [
         ("dense 16-bit", 285, 0.045),
-        ("dense fp8", 70, 0.07),
+        ("dense fp8", 70, 0.062),
         ("Blackwell dense", 64, 0.065),
-        ("MoE", 106, 0.2),
+        ("MoE", 106, 0.17),
     ],
 )
 def test_published_step_times_are_met(errors: dict[str, list[float]], group: str, rows: int, most: float):

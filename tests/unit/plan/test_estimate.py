@@ -56,6 +56,15 @@ def test_money_energy_and_checkpoints_follow_from_prices():
     assert (free.run.money, free.run.checkpoint_seconds) == (None, None)
 
 
+def test_an_engine_that_nobody_measured_says_whose_runs_its_figures_are_from():
+    engines = {}
+    for name in ("gpt3-175b-1024a100", "llama3-8b-megatron-lm"):
+        made = estimate(planned(name))
+        assert isinstance(made, Estimate)
+        engines[name] = made.engine
+    assert engines == {"gpt3-175b-1024a100": "megatron-deepspeed", "llama3-8b-megatron-lm": "megatron-lm"}
+
+
 def test_groups_are_told_with_the_link_they_go_over():
     made = estimate(planned("gpt3-175b-1024a100"))
     assert isinstance(made, Estimate)
