@@ -9,8 +9,8 @@ import pytest
 
 from dsforge.launch.follow import Follower
 from dsforge.launch.program_end import ProgramEnd
-from dsforge.plan.resolve import make_plan
 from dsforge.launch.types import LaunchRequest
+from dsforge.plan.resolve import make_plan
 from dsforge.recipe.load import load_recipe
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import ExitRecord, MetricsLine
@@ -29,6 +29,7 @@ trainer: external
 external: {flavour: FLAVOUR, path: x}
 """
 EXITING = "Unable to load optimizer from checkpoint, exiting ..."
+SAID = "saved no checkpoint there: its log says why"
 MARK = "latest_checkpointed_iteration.txt"
 
 
@@ -81,8 +82,7 @@ def test_one_that_leaves_on_the_way(tmp_path: Path):
     assert found == (
         "rank_failed",
         1,
-        "every rank ended with code 0 after step 20 of 100, and the program saved no checkpoint there: "
-        "its log says why",
+        f"every rank ended with code 0 after step 20 of 100, and the program {SAID}",
     )
 
 
