@@ -78,3 +78,10 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
         assert text.encode() == path.read_bytes()
 
     return compare
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what tests measured: faults on clusters say how long everything took to be down."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in getattr(report, "user_properties", ()):
+            terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {name}: {value}")

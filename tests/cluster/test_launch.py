@@ -58,24 +58,18 @@ def environ_of(cluster: Cluster) -> dict[str, str]:
 
 
 class Launched:
-    """`dsforge launch --json` on a cluster's first host, while it runs."""
+    """`dsforge launch --json` on a cluster's first host, while it runs; `tiny`: around the tiny trainer."""
 
-    def __init__(self, cluster: Cluster, recipe: Path, *words: str) -> None:
+    def __init__(self, cluster: Cluster, recipe: Path, *words: str, tiny: bool = False) -> None:
         self.runs = recipe.parent / "runs"
-        command = (
-            sys.executable,
-            "-m",
-            "dsforge.cli",
-            "launch",
-            str(recipe),
-            "--json",
-            "--runs",
-            str(self.runs),
-        )
+        launch = ("dsforge.cli", "launch", str(recipe), "--json", "--runs", str(self.runs), *words)
+        program = ("tests.launch_support.as_job", str(recipe)) if tiny else launch
+        self._module = program[0].encode()
+        self._environ = environ_of(cluster)
         self.process = subprocess.Popen(
-            cluster.head.inside(*command, *words),
+            cluster.head.inside(sys.executable, "-m", *program),
             cwd=recipe.parent,
-            env=environ_of(cluster),
+            env=self._environ,
             stdout=subprocess.PIPE,
             stderr=(recipe.parent / "told").open("ab"),
             text=True,
@@ -97,9 +91,9 @@ class Launched:
     def reports(self, attempt: int = 1) -> dict[int, WorldReport]:
         return {line.rank: line for line in self.lines(attempt) if isinstance(line, WorldReport)}
 
-    def wait_for_a_step(self) -> None:
+    def wait_for_a_step(self, attempt: int = 1) -> None:
         def stepped() -> bool:
-            return self.runs.exists() and any(isinstance(line, MetricsLine) for line in self.lines())
+            return self.runs.exists() and any(isinstance(line, MetricsLine) for line in self.lines(attempt))
 
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not stepped():
@@ -110,9 +104,16 @@ class Launched:
     def supervisor(self) -> int:
         """Return the supervisor's process id as this machine numbers it."""
         children = [int(pid) for pid in _children(self.process.pid)]
-        while b"dsforge.cli" not in Path("/proc", str(children[0]), "cmdline").read_bytes().split(b"\0")[:4]:
+        while self._module not in Path("/proc", str(children[0]), "cmdline").read_bytes().split(b"\0")[:4]:
             children = [int(pid) for pid in _children(children[0])]
         return children[0]
+
+    def stop(self) -> None:
+        """Have `dsforge runs stop` end it, on the host that supervises it."""
+        there = ("nsenter", f"--target={self.supervisor()}", "--net", "--pid", "--uts", "--mount")
+        words = ("runs", "stop", self.run_dir.path.name, "--runs", str(self.runs))
+        # The supervisor is the first process there: with its end the kernel ends this one, too.
+        subprocess.run([*there, sys.executable, "-m", "dsforge.cli", *words], env=self._environ, check=False)
 
     def end(self, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
         said, _ = self.process.communicate(timeout=seconds)
@@ -124,8 +125,8 @@ def _children(pid: int) -> list[str]:
 
 
 @contextmanager
-def launched(cluster: Cluster, recipe: Path, *words: str) -> Iterator[Launched]:
-    one = Launched(cluster, recipe, *words)
+def launched(cluster: Cluster, recipe: Path, *words: str, tiny: bool = False) -> Iterator[Launched]:
+    one = Launched(cluster, recipe, *words, tiny=tiny)
     try:
         yield one
     finally:
