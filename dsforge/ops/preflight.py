@@ -68,7 +68,8 @@ def preflight(
 ) -> Preflight:
     """Look at this host and at all others; unless `quick`, have the ranks sum over all of them.
 
-    `build`: have every host compile the kernels that the ranks would else compile at their start. No host has longer than `seconds` for an answer. DsforgeError where the recipe itself is refused.
+    `build`: have every host compile the kernels that the ranks would else compile at their start. No host has
+    longer than `seconds` for an answer. DsforgeError where the recipe itself is refused.
     """
     request = _absolute(prepare(loaded, options))
     _check_reachable(request)

@@ -191,7 +191,7 @@ class Locked:
 class Build:
     """Asks a host to remove locks and to compile, by their folders in `folder`, what is not built there yet.
 
-    `builders`: `MODULE:CLASS` by kernel. `environ`: over the host's own variables. `seconds`: for each kernel.
+    `builders`: `MODULE:CLASS` by kernel. `environ`: over the host's own. `seconds`: for each kernel.
     """
 
     folder: str

@@ -1,52 +1,31 @@
-"""What may befall a run on several hosts: named, down on all of them in half a minute, and back if it may be."""
+"""What befalls a run on several hosts: named, down on all of them in half a minute, and back if it may."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dsforge.records.streams import MetricsLine
+from tests.cluster.conftest import Down
 from tests.cluster.hosts import Cluster
-from tests.cluster.runs import parent_of, trainer_of
+from tests.cluster.runs import EVERYTHING_DOWN_SECONDS, MOST_SECONDS, parent_of, trainer_of
 from tests.cluster.test_launch import (
-    EVERYTHING_DOWN_SECONDS,
     LAUNCHERS,
     OTHERS,
     Launched,
-    environ_of,
-    gone_within,
     launched,
-    marked,
     recipe_for,
 )
 
 pytestmark = pytest.mark.cluster
 
-Report = Callable[[str, object], None]
+RUN, ATTEMPT = "DSFORGE_RUN_ID", "DSFORGE_ATTEMPT_DIR"
 ALL = LAUNCHERS + OTHERS
-
-
-@pytest.fixture
-def down(record_property: Report) -> Callable[..., None]:
-    """Wait for the processes of a run, or of one of its attempts, to be gone everywhere, and note how long."""
-
-    def wait(fault: str, name: str, value: str, since: float) -> None:
-        deadline = time.monotonic() + EVERYTHING_DOWN_SECONDS
-        while marked(name, value):
-            assert time.monotonic() < deadline, fault
-            time.sleep(0.1)
-        record_property("seconds until everything is down", f"{fault}: {time.monotonic() - since:.1f}")
-
-    return wait
 
 
 def tiny(cluster: Cluster, folder: Path, launcher: str, **launch: Any) -> Path:
@@ -60,28 +39,28 @@ def attempt_of(one: Launched, number: int) -> str:
 
 @pytest.mark.parametrize("launcher", ALL)
 def test_a_run_comes_back_from_a_killed_rank_and_a_cut_network_and_is_cancelled(
-    cluster: Cluster, tmp_path: Path, launcher: str, down: Callable[..., None]
+    cluster: Cluster, tmp_path: Path, launcher: str, down: Down
 ):
     cut = cluster.workers[1]
     with launched(cluster, tiny(cluster, tmp_path, launcher, restarts=2), tiny=True) as one:
         one.wait_for_a_step()
         wrapper = parent_of(trainer_of(attempt_of(one, 1), 0))
+        began = time.monotonic()
         os.kill(int(wrapper.name), signal.SIGKILL)
-        down("kill -9 of a rank", "DSFORGE_ATTEMPT_DIR", attempt_of(one, 1), time.monotonic())
+        assert down("kill -9 of a rank", began, ATTEMPT, attempt_of(one, 1)) < MOST_SECONDS
         one.wait_for_a_step(2)
         try:
-            cluster.connect(cut, connected=False)
             began = time.monotonic()
-            down("network cut", "DSFORGE_ATTEMPT_DIR", attempt_of(one, 2), began)
+            cluster.connect(cut, connected=False)
+            down("a network is cut", began, ATTEMPT, attempt_of(one, 2))
         finally:
             cluster.connect(cut, connected=True)
         one.wait_for_a_step(3)
         began = time.monotonic()
         one.stop()
         told = one.end(EVERYTHING_DOWN_SECONDS)
-        down("cancel", "DSFORGE_RUN_ID", told["run_id"], began)
+        assert down("`runs stop`", began, RUN, told["run_id"]) < MOST_SECONDS
         state = one.state
-    print(told, state)
     assert state is not None
     first, second = (restart.why for restart in state.restarts)
     assert first.startswith(f"rank 0 on host {cluster.workers[0].name} was killed by SIGKILL")
@@ -91,7 +70,7 @@ def test_a_run_comes_back_from_a_killed_rank_and_a_cut_network_and_is_cancelled(
 
 @pytest.mark.parametrize("launcher", ALL)
 def test_of_two_runs_on_the_same_hosts_one_is_stopped_and_the_other_goes_on(
-    cluster: Cluster, tmp_path: Path, launcher: str, down: Callable[..., None]
+    cluster: Cluster, tmp_path: Path, launcher: str, down: Down
 ):
     """Ctrl-C reaches all of the terminal's processes; then the other run's supervisor is killed."""
     with (
@@ -103,7 +82,7 @@ def test_of_two_runs_on_the_same_hosts_one_is_stopped_and_the_other_goes_on(
         began = time.monotonic()
         os.kill(one.supervisor(), signal.SIGINT)
         told = one.end(EVERYTHING_DOWN_SECONDS)
-        down("Ctrl-C", "DSFORGE_RUN_ID", told["run_id"], began)
+        assert down("Ctrl-C", began, RUN, told["run_id"]) < MOST_SECONDS
         assert (one.process.returncode, told["exit"]["kind"]) == (130, "interrupted")
         steps = len([line for line in other.lines() if isinstance(line, MetricsLine)])
         deadline = time.monotonic() + 60
@@ -113,4 +92,4 @@ def test_of_two_runs_on_the_same_hosts_one_is_stopped_and_the_other_goes_on(
         assert other.process.poll() is None
         began = time.monotonic()
         os.kill(other.supervisor(), signal.SIGKILL)
-        down("kill -9 of the launcher", "DSFORGE_RUN_ID", other.run_dir.path.name, began)
+        assert down("kill -9 of the launcher", began, RUN, other.run_dir.path.name) < MOST_SECONDS
