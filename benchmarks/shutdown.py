@@ -1,7 +1,7 @@
 """Seconds from a fault to the end of the last process of a run on every host, by launcher and fault.
 
-Run as root on a quiet machine: python benchmarks/shutdown.py. The runs and faults are those of tests/cluster: two
-hosts in namespaces of their own, sshd, pdsh, MPI and Slurm as they are installed. Prints one JSON object.
+Run as root on a quiet machine: python benchmarks/shutdown.py. The runs and faults are those of tests/cluster:
+two hosts in namespaces of their own, sshd, pdsh, MPI and Slurm as they are installed. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from xml.etree import ElementTree as Xml
+from xml.etree import ElementTree as ET
 
 import measure
 
@@ -23,7 +23,7 @@ SLURM = "slurm"
 def figures_of(report: Path) -> dict[str, dict[str, float]]:
     """Return seconds by launcher and fault from what pytest wrote."""
     found: dict[str, dict[str, float]] = {}
-    for case in Xml.parse(report).iter("testcase"):
+    for case in ET.parse(report).iter("testcase"):
         of_slurm = case.get("classname", "").endswith("test_slurm_launch")
         launcher = SLURM if of_slurm else case.get("name", "").rpartition("[")[2].rstrip("]")
         for row in case.iter("property"):
