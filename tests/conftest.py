@@ -20,6 +20,16 @@ settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("dsforge")
 
 
+_LONGEST = ("test_verify.py", "test_faults.py", "test_launch.py", "test_twenty_kills.py", "test_stop_requests.py")
+"""Files that take minutes, the longest first: begun last, one would run alone at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long files first, for runs of several files at a time."""
+    place = {name: number for number, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="Write golden files anew; then read the diff."

@@ -94,6 +94,7 @@ def test_a_recipe_with_its_hosts(case: dict[str, Any], tmp_path: Path):
         return
     files = bundle_of(loaded(case, tmp_path)).files
     assert files["hostfile"] == render_hosts(case["hosts"])
+    assert case.get("script", "") in files["launch.sh"]
     assert "--include" not in files["launch.sh"]  # nothing is left for the engine's own parser to choose
 
 
