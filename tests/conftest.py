@@ -20,7 +20,10 @@ settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("dsforge")
 
 
-_LONGEST = ("test_verify.py", "test_faults.py", "test_launch.py", "test_twenty_kills.py", "test_stop_requests.py")
+_LONGEST = (
+    *("test_verify.py", "test_faults.py", "test_launch.py"),
+    *("test_twenty_kills.py", "test_stop_requests.py"),
+)
 """Files that take minutes, the longest first: begun last, one would run alone at the end."""
 
 
