@@ -26,11 +26,17 @@ _LONGEST = (
 )
 """Files that take minutes, the longest first: begun last, one would run alone at the end."""
 
+_UNCOUNTED = ("property", "test_mapping.py", "test_against_transformers.py", "test_published_counts.py")
+"""Hundreds of examples each of what other tests cover line by line: counted, they take twice as long."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put long files first, for runs of several files at a time."""
+    """Put long files first, for runs of several files at a time; count no lines of mass examples."""
     place = {name: number for number, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
+    for item in items:
+        if not {item.path.name, item.path.parent.name}.isdisjoint(_UNCOUNTED):
+            item.add_marker("no_cover")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
