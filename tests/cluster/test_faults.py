@@ -41,7 +41,7 @@ def attempt_of(one: Launched, number: int) -> str:
 def test_a_run_comes_back_from_a_killed_rank_and_a_cut_network_and_is_cancelled(
     cluster: Cluster, tmp_path: Path, launcher: str, down: Down
 ):
-    """What cancels it is a SIGTERM to its supervisor, which is also what a time limit around dsforge sends."""
+    """What cancels it is a SIGTERM to its supervisor, which a time limit around dsforge sends, too."""
     cut = cluster.workers[1]
     with launched(cluster, tiny(cluster, tmp_path, launcher, restarts=2), tiny=True) as one:
         one.wait_for_a_step()
@@ -73,7 +73,7 @@ def test_a_run_comes_back_from_a_killed_rank_and_a_cut_network_and_is_cancelled(
 def test_of_two_runs_on_the_same_hosts_one_is_stopped_and_the_other_goes_on(
     cluster: Cluster, tmp_path: Path, launcher: str, down: Down
 ):
-    """One by Ctrl-C, of which launchers in sessions of their own hear nothing; then the other's supervisor."""
+    """One by Ctrl-C, which launchers in sessions of their own do not hear; then the other's supervisor."""
     with (
         launched(cluster, tiny(cluster, tmp_path / "a", launcher), tiny=True) as one,
         launched(cluster, tiny(cluster, tmp_path / "b", launcher), tiny=True) as other,
