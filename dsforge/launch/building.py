@@ -42,6 +42,8 @@ class Builds:
             if one.silence is not None:
                 last = one.silence.words[-1] if one.silence.words else "no word of why"
                 yield _failed(one.host, f"kernels are not built: it gave no answer: {last}")
+            if one.built is not None and one.built.problem is not None:
+                yield _failed(one.host, f"its folder of kernels cannot be used: {one.built.problem}")
             for kernel, why in (one.built.failed if one.built else {}).items():
                 yield _failed(one.host, f"{kernel} cannot be built: {why}; PyTorch's own is used instead")
 

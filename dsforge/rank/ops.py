@@ -91,18 +91,17 @@ def answer_build(asked: Build) -> Built:
     # A compiler's tools are looked for beside this Python first: ninja is installed with it.
     environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), environ.get("PATH", os.defpath)))
     failed: dict[str, str] = {}
-    removed: tuple[Path, ...] = ()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         removed = clear([Path(lock) for lock in asked.stale])
     except OSError as error:
-        failed = dict.fromkeys(asked.builders, f"{folder}: {error.strerror}")
-    missing = [] if failed else [kernel for kernel in asked.builders if kernel not in built(folder)]
+        return Built((), (), {}, f"{error.filename or folder}: {error.strerror}", time.monotonic() - began)
+    missing = [kernel for kernel in asked.builders if kernel not in built(folder)]
     for kernel in missing:
         if (why := build(asked.builders[kernel], environ, asked.seconds)) is not None:
             failed[kernel] = why
     done = tuple(kernel for kernel in missing if kernel not in failed)
-    return Built(tuple(map(str, removed)), done, failed, time.monotonic() - began)
+    return Built(tuple(map(str, removed)), done, failed, None, time.monotonic() - began)
 
 
 def _is_build(folder: Path, kernels: Collection[str]) -> bool:

@@ -203,11 +203,15 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The locks that were removed, the kernels that were compiled, and by kernel why one could not be."""
+    """The locks that were removed, the kernels that were compiled, and by kernel why one could not be.
+
+    `problem`: why nothing was done.
+    """
 
     removed: tuple[str, ...]
     built: tuple[str, ...]
     failed: dict[str, str]
+    problem: str | None
     seconds: float
 
 

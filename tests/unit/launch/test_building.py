@@ -90,4 +90,11 @@ def test_a_host_that_is_gone_is_told(tmp_path: Path):
 def test_nothing_to_build_is_nothing_done(environ: dict[str, str], tmp_path: Path):
     talks = {"node-1": Talk([sys.executable, "-u", "-m", "dsforge.rank.probe"], environ, 30.0)}
     (one,) = asyncio.run(build_on(talks, str(tmp_path / "ops"), {}, environ))
-    assert one.built == Built((), (), {}, one.built.seconds if one.built else 0.0)
+    assert one.built == Built((), (), {}, None, one.built.seconds if one.built else 0.0)
+
+
+def test_a_folder_that_is_none_is_told(environ: dict[str, str], tmp_path: Path):
+    (tmp_path / "ops").touch()
+    done = built(environ, tmp_path / "ops")
+    found = [one.message for one in Builds(("FusedAdam",), tuple(done)).findings()]
+    assert found == [f"its folder of kernels cannot be used: {tmp_path / 'ops'}: File exists"] * 2
