@@ -17,11 +17,11 @@ from dsforge.base.text import first_line, without_escapes
 from dsforge.launch.asking import Asking
 from dsforge.launch.cause import STOPPED, Cause, Evidence, LostHost, find_cause
 from dsforge.launch.command import beginning, checkpoint_dir
-from dsforge.launch.external_resume import makes_steps
 from dsforge.launch.far import Far
 from dsforge.launch.follow import SUPERVISOR, Follower, Item
 from dsforge.launch.guard import guarded
 from dsforge.launch.launchers import launcher_of
+from dsforge.launch.program_end import ProgramEnd
 from dsforge.launch.runner import Runner, start
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.stop import Stopper
@@ -69,7 +69,7 @@ class Attempt:
         self._runner_code: int | None = None
         self._node_launcher: int | None = None
         self._joined_told = False
-        self._makes_steps = makes_steps(request, checkpoint_dir(request, run_dir))
+        self._program_end = ProgramEnd(request, checkpoint_dir(request, run_dir))
         self._first_asked: float | None = None
 
     def run(self, command: Command, on_state: Callable[[str, ProcessId], None]) -> Cause | None:
@@ -92,7 +92,7 @@ class Attempt:
                 if self.follower.succeeded:
                     stopper.finish(_LAUNCHER_END_SECONDS)
                     self._take_news()
-                    return self._idle() if self._makes_steps else None
+                    return self._program_end.fault(self.follower)
                 on_state("stopping", runner.identity)
                 if verdict is not None:
                     self._tell("stopping", verdict.message)
@@ -104,15 +104,6 @@ class Attempt:
                 # Their readers remove them; who was killed before it read has left one.
                 self._directory.remove_secrets()
                 processes.reap(self._sessions(runner), but=runner.identity.pid)
-
-    def _idle(self) -> Cause | None:
-        """Return that every rank ended well and no step was made, None where one was."""
-        if self.follower.last_metrics is not None:
-            return None
-        last = self.follower.exits[self._plan.layout.world_size - 1]
-        message = "every rank ended with code 0, but the program made no step: its log says why"
-        code = int(ExitCode.BEFORE_FIRST_STEP)
-        return Cause(ExitKind.BEFORE_FIRST_STEP, code, message, last.rank, tail=last.tail)
 
     def _watch(self, runner: Runner, on_stopping: Callable[[], None]) -> Cause | None:
         """Return when the attempt is over: a cause that dsforge itself sets, or None to look for one."""

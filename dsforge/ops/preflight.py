@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.launch.all_reduce import AllReduce, all_reduce
+from dsforge.launch.building import Builds, build_everywhere
 from dsforge.launch.hosts import check_hosts
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.preflight import look
@@ -25,6 +26,7 @@ class Preflight:
     """What was found. `all_reduce` is None where it was not wanted, or something failed before it.
 
     `left_out`: hosts that failed, if the plan holds without them under these `changes` of the recipe.
+    `builds` is None where none were wanted, or something failed before them.
     """
 
     plan: Plan
@@ -33,6 +35,7 @@ class Preflight:
     all_reduce: AllReduce | None
     left_out: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    builds: Builds | None = None
 
     @property
     def passed(self) -> bool:
@@ -48,6 +51,7 @@ class Preflight:
             "findings": [one.as_dict() for one in self.findings],
             "left_out": list(self.left_out),
             "changes": list(self.changes),
+            "build": _builds_as_dict(self.builds) if self.builds is not None else None,
             "all_reduce": {
                 "bytes": sums.bytes,
                 "ranks": sums.ranks,
@@ -59,10 +63,13 @@ class Preflight:
         }
 
 
-def preflight(loaded: LoadedRecipe, options: StartOptions, seconds: float, *, quick: bool) -> Preflight:
+def preflight(
+    loaded: LoadedRecipe, options: StartOptions, seconds: float, *, quick: bool, build: bool = False
+) -> Preflight:
     """Look at this host and at all others; unless `quick`, have the ranks sum over all of them.
 
-    No host has longer than `seconds` for an answer. DsforgeError where the recipe itself is refused.
+    `build`: have every host compile the kernels that the ranks would else compile at their start. No host has
+    longer than `seconds` for an answer. DsforgeError where the recipe itself is refused.
     """
     request = _absolute(prepare(loaded, options))
     _check_reachable(request)
@@ -74,6 +81,9 @@ def preflight(loaded: LoadedRecipe, options: StartOptions, seconds: float, *, qu
         (*(_as_finding(one) for one in found.refusals), *check.findings),
         None,
     )
+    if build and result.passed:
+        builds = build_everywhere(request, _reached(request, found.hosts))
+        result = replace(result, builds=builds, findings=(*result.findings, *builds.findings()))
     if quick or not result.passed:
         return result
     try:
@@ -92,6 +102,7 @@ def without_failed(
     seconds: float,
     *,
     quick: bool,
+    build: bool = False,
 ) -> Preflight:
     """Plan anew for the hosts that did not fail, and look at those again.
 
@@ -106,7 +117,7 @@ def without_failed(
     choice = "@".join(filter(None, (failed.plan.exclude, *names)))
     changes = (f"cluster.nodes={nodes}", f"cluster.exclude={choice}")
     try:
-        result = preflight(reload(changes), options, seconds, quick=quick)
+        result = preflight(reload(changes), options, seconds, quick=quick, build=build)
     except DsforgeError as error:
         raise DsforgeError(
             "DSF277",
@@ -149,6 +160,18 @@ def _reached(request: LaunchRequest, hosts: Sequence[str]) -> tuple[str, ...]:
 
 def _as_finding(error: DsforgeError) -> Finding:
     return Finding(error.code, Severity.ERROR, error.message, None, error.place, error.hint)
+
+
+def _builds_as_dict(builds: Builds) -> dict[str, Any]:
+    rows = [
+        {
+            "host": one.host,
+            "answered": one.built is not None,
+            **(asdict(one.built) if one.built is not None else {}),
+        }
+        for one in builds.hosts
+    ]
+    return {"needed": list(builds.needed), "hosts": rows}
 
 
 def _as_dict(seen: Seen, findings: Sequence[Finding]) -> dict[str, Any]:

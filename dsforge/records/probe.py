@@ -173,5 +173,63 @@ class Time:
     time: float
 
 
-ASKS = {"facts": Question, "listen": Listen, "reach": Reach, "clock": Clock}
-ANSWERS = {"facts": HostFacts, "listen": Listening, "reach": Reached, "clock": Time}
+@dataclass(frozen=True, slots=True)
+class Locks:
+    """Asks for the locks of builds in a folder of compiled kernels, of which `kernels` are known."""
+
+    folder: str
+    kernels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """The locks that a process of the host has open, and those that none has."""
+
+    held: tuple[str, ...]
+    stale: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """Asks a host to remove locks and to compile, by their folders in `folder`, what is not built there yet.
+
+    `builders`: `MODULE:CLASS` by kernel. `environ`: over the host's own. `seconds`: for each kernel.
+    """
+
+    folder: str
+    builders: dict[str, str]
+    stale: tuple[str, ...]
+    environ: dict[str, str]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The locks that were removed, the kernels that were compiled, and by kernel why one could not be.
+
+    `problem`: why nothing was done.
+    """
+
+    removed: tuple[str, ...]
+    built: tuple[str, ...]
+    failed: dict[str, str]
+    problem: str | None
+    seconds: float
+
+
+ASKS = {
+    "facts": Question,
+    "listen": Listen,
+    "reach": Reach,
+    "clock": Clock,
+    "locks": Locks,
+    "build": Build,
+}
+ANSWERS = {
+    "facts": HostFacts,
+    "listen": Listening,
+    "reach": Reached,
+    "clock": Time,
+    "locks": Locked,
+    "build": Built,
+}

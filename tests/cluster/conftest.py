@@ -8,12 +8,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.hosts import Cluster
+from tests.cluster.runs import EVERYTHING_DOWN_SECONDS, marked
 from tests.support.recipes import ROOT
 
 _PROGRAMS = (
@@ -47,6 +48,8 @@ NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4 Rea
 PartitionName=train Nodes=node[1-2] Default=YES MaxTime=INFINITE State=UP
 """
 
+
+Down = Callable[[str, float, str, str], float]
 
 _ANOTHER_HOST = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 """What a process id means elsewhere it does not mean here: by this alone ranks are on another host."""
@@ -185,3 +188,18 @@ def _until(ready, *, required: bool = True) -> None:
             assert not required, "the test's daemons did not come up"
             return
         time.sleep(0.2)
+
+
+@pytest.fixture
+def down(record_property: Callable[[str, object], None]) -> Down:
+    """Wait until no process of a run, or of an attempt, is left on any host; return and note the seconds."""
+
+    def wait(fault: str, since: float, name: str, value: str) -> float:
+        while marked(name, value):
+            assert time.monotonic() - since < EVERYTHING_DOWN_SECONDS, fault
+            time.sleep(0.1)
+        seconds = time.monotonic() - since
+        record_property(f"seconds until all is down after {fault}", f"{seconds:.1f}")
+        return seconds
+
+    return wait

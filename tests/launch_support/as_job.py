@@ -22,7 +22,7 @@ from tests.launch_support.bundles import TRAINER
 def main() -> int:
     recipe = Path(sys.argv[1])
     plan, rendered = plan_and_bundle(load_recipe(recipe))
-    script = rendered.files["launch.sh"].replace("main dsforge.train.main", f"main {TRAINER}")
+    script = rendered.files["launch.sh"].replace("dsforge.train.main", TRAINER)
     request = LaunchRequest(
         plan=plan,
         bundle=Bundle({**rendered.files, "launch.sh": script}),

@@ -59,7 +59,8 @@ def _asked(
         host = spelled.get(same(one.host))
         if host is None:
             message = f"{key} names host `{one.host}`, which {file} does not"
-            raise _fault(message, place_of(key), "name hosts of the hostfile")
+            hint = "name hosts of the hostfile; `@` parts them, a user belongs in ~/.ssh/config"
+            raise _fault(message, place_of(key), hint if "@" in text else "name hosts of the hostfile")
         gpus = tuple(range(hosts[host])) if one.gpus is None else one.gpus
         _check_gpus(one, hosts[host], key, place_of)
         if set(gpus) & set(asked.get(host, ())):
@@ -71,8 +72,9 @@ def _asked(
 def _check_gpus(one: Chosen, slots: int, key: str, place_of: PlaceOf) -> None:
     beyond = [gpu for gpu in one.gpus or () if gpu >= slots]
     if beyond:
+        named = f"GPU{'s' if len(beyond) > 1 else ''} {', '.join(map(str, beyond))}"
         raise _fault(
-            f"{key} names GPU {beyond[0]} of `{one.host}`, which has slots 0 to {slots - 1}",
+            f"{key} names {named} of `{one.host}`, which has slots 0 to {slots - 1}",
             place_of(key),
             f"choose below {slots}, or write slots={beyond[-1] + 1} into the hostfile if the GPUs are there",
         )
@@ -125,8 +127,30 @@ def check_hosts(hosts: Hosts, layout: Layout, file: str) -> None:
         if slots != layout.gpus_per_node:
             raise DsforgeError(
                 "DSF041",
-                f"{slots} slots, the recipe has cluster.gpus_per_node {layout.gpus_per_node}",
+                f"{slots} slots, the recipe has cluster.gpus_per_node {layout.gpus_per_node}"
+                + "".join(f"; {told}" for told in _uneven(hosts, layout)),
                 Place(file, host=host),
-                f"write slots={layout.gpus_per_node}, or change the recipe",
+                _slots_hint(hosts, layout),
                 exit_code=ExitCode.FINDINGS,
             )
+
+
+def _uneven(hosts: Hosts, layout: Layout) -> list[str]:
+    """Return what ranks on every slot would do to the groups of a plan: TP ranks are consecutive."""
+    told, world = [], sum(hosts.values())
+    if world % (layout.tp * layout.pp):
+        told.append(f"all slots make {world} ranks, which TP {layout.tp} x PP {layout.pp} does not divide")
+    names = list(hosts)
+    for at, host in enumerate(names):
+        if hosts[host] % layout.tp and len(names) > 1:
+            first = max(0, at - 1)
+            told.append(f"a TP group of {layout.tp} would span {names[first]} and {names[first + 1]}")
+            break
+    return told
+
+
+def _slots_hint(hosts: Hosts, layout: Layout) -> str:
+    slots = next(iter(hosts.values()))
+    if layout.gpus_per_node == sum(hosts.values()) and len(hosts) > 1 and len(set(hosts.values())) == 1:
+        return f"cluster.gpus_per_node counts the GPUs of one host: set it to {slots}"
+    return f"write slots={layout.gpus_per_node}, or change the recipe"

@@ -14,6 +14,9 @@ from dsforge.render.bundle import render
 from dsforge.render.hosts import parse_hostfile, render_hosts
 from tests.support.recipes import SMALL, plan_of, write
 
+NO_ENTRY = "is not `HOST slots=N`"
+NO_COUNT = "slots are a whole number above 0"
+
 
 def test_hosts_in_order_without_comments():
     text = "\ufeff# cluster\nnode2 slots=4\n\nnode1.example  slots=8 # fast\r\n10.0.0.1 slots=1\n"
@@ -29,12 +32,12 @@ def test_hosts_in_order_without_comments():
         ("a;id slots=4\n", 1, "`a;id` is not a host name"),
         ("$(id) slots=4\n", 1, "`$(id)` is not a host name"),
         ("user@node slots=4\n", 1, "`user@node` is not a host name"),
-        ("node1 slots=4x\n", 1, "`node1 slots=4x` is not `HOST slots=N`"),
+        ("node1 slots=4x\n", 1, f"`node1 slots=4x` {NO_ENTRY}: {NO_COUNT}"),
         ("node1 slots=-1\n", 1, "`node1 slots=-1` is not `HOST slots=N`"),
         ("node1\n", 1, "`node1` is not `HOST slots=N`"),
-        ("node1 slots=4 max=8\n", 1, "`node1 slots=4 max=8` is not `HOST slots=N`"),
+        ("node1 slots=4 max=8\n", 1, f"`node1 slots=4 max=8` {NO_ENTRY}: `max=8` stands behind the slots"),
         (f"node1 slots={'9' * 5000}\n", 1, f"`node1 slots={'9' * 88}` is not `HOST slots=N`"),
-        ("node1 slots=0\n", 1, "host `node1` has no slots"),
+        ("node1 slots=0\n", 1, f"host `node1` has no slots: {NO_COUNT}"),
         ("node1 slots=1\n\nnode1 slots=1\n", 3, "host `node1` stands twice, first in line 1"),
         ("# nobody\n", None, "names no host"),
         ("", None, "names no host"),
@@ -63,7 +66,7 @@ def test_a_wrong_line_is_named(text: str, line: int | None, message: str):
         ("node1 slots=99999999999999999999", "write `node1 slots=N`, N the number of its GPUs"),
         ("node1 slots=1048577", "write the number of its GPUs"),
         ("a,b slots=4", "write `a slots=4` and `b slots=4`"),
-        ("a slots=4, b slots=2", "write one line a host, the first of them `a slots=4`"),
+        ("a slots=4, b slots=2", "write `a slots=4` and `b slots=2`, one line a host"),
         ("a b slots=4", "write one line a host, the first of them `a slots=4`"),
         ("node1:8", "write `node1`; the port belongs in ~/.ssh/config: `Port 8` under `Host node1`"),
         ("a:22 slots=4", "write `a`; the port belongs in ~/.ssh/config: `Port 22` under `Host a`"),
@@ -136,7 +139,7 @@ def _with_hostfile(folder: Path, text: str | None) -> Path:
     [
         ("node1 slots=8\nnode2 slots=8\n", "DSF041", "2 hosts, the recipe has cluster.nodes 1"),
         ("node1 slots=4\n", "DSF041", "4 slots, the recipe has cluster.gpus_per_node 8"),
-        ("node1 slots=4x\n", "DSF040", "`node1 slots=4x` is not `HOST slots=N`"),
+        ("node1 slots=4x\n", "DSF040", f"`node1 slots=4x` {NO_ENTRY}: {NO_COUNT}"),
         (None, "DSF044", "No such file or directory"),
     ],
 )
