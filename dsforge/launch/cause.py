@@ -255,6 +255,10 @@ def _when(last_step: int | None) -> str:
     return "before the first step" if last_step is None else f"after step {last_step}"
 
 
-def _with_tail(message: str, tail: Sequence[str]) -> str:
-    lines = [line for line in tail if line.strip()][-_MESSAGE_LINES:]
+def with_lines(message: str, lines: Sequence[str]) -> str:
+    """Return a message with lines under it that say more."""
     return "\n".join([message, *(f"  {line}" for line in lines)])
+
+
+def _with_tail(message: str, tail: Sequence[str]) -> str:
+    return with_lines(message, [line for line in tail if line.strip()][-_MESSAGE_LINES:])

@@ -22,6 +22,8 @@ class Neighbours:
         self._stream = stream
         self._offset = 0
         self._wrappers: dict[int, ProcessId] = {}
+        self.trainers: dict[int, ProcessId] = {}
+        """Those of ranks that have not ended."""
         self._alive: dict[int, float] = {}
         self._memory: dict[int, OomWatch] = {}
         self._told: set[int] = set()
@@ -47,12 +49,14 @@ class Neighbours:
         for offset, data in read_lines(self._stream, self._offset):
             self._offset = offset
             match parse_line(data):
-                case WorldReport(time=reported, rank=rank, pid=pid, pid_start=start):
+                case WorldReport(time=reported, rank=rank, pid=pid, pid_start=start) as report:
+                    self.trainers[rank] = ProcessId(report.trainer_pid, report.trainer_pid_start)
                     self._alive[rank] = reported
                     self._wrappers[rank] = ProcessId(pid, start)
                     self._memory[rank] = oom.watch(pid)
                 case ExitRecord(rank=rank):
                     self._wrappers.pop(rank, None)
+                    self.trainers.pop(rank, None)
 
 
 def start_guard(node: int, folder: Path) -> None:

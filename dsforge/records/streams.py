@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dsforge.base.canonical import loads
+from dsforge.records.stacks import Frame
 from dsforge.records.typed import build
 
 SCHEMA_VERSION = 1
@@ -138,6 +139,32 @@ class Heartbeat(_Line):
 
 
 @dataclass(frozen=True, slots=True)
+class StackSample(_Line):
+    """Where a rank's trainer is, looked at for the `request`th time that the supervisor asked.
+
+    `frames`: those of its main thread, the innermost first; none where nothing tells. `tool`: what told them.
+    `state` and `channel`: its state in /proc/PID/stat, and the kernel's function that it sleeps in.
+    `cpu_seconds`: what it and all that it started have computed so far. `is_last`: the second of two looks.
+    """
+
+    time: float
+    node: int
+    rank: int
+    request: int
+    is_last: bool
+    tool: str
+    state: str
+    channel: str
+    cpu_seconds: float
+    frames: tuple[Frame, ...]
+
+    @classmethod
+    def kind(cls) -> str:
+        """Return the mark of a stack sample."""
+        return "stack"
+
+
+@dataclass(frozen=True, slots=True)
 class HostEnd(_Line):
     """The guard of a node has ended what was left of the attempt there; `left`: what it could not end."""
 
@@ -201,10 +228,11 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any
                 yield offset, parsed
 
 
-Line = MetricsLine | EvalLine | Event | WorldReport | Heartbeat | HostEnd | ExitRecord
+Line = MetricsLine | EvalLine | Event | WorldReport | Heartbeat | StackSample | HostEnd | ExitRecord
 
 _TYPES: dict[str, type[Line]] = {
-    line.kind(): line for line in (MetricsLine, EvalLine, Event, WorldReport, Heartbeat, HostEnd, ExitRecord)
+    line.kind(): line
+    for line in (MetricsLine, EvalLine, Event, WorldReport, Heartbeat, StackSample, HostEnd, ExitRecord)
 }
 
 
