@@ -16,13 +16,12 @@ from dsforge.base.oom import OomWatch
 from dsforge.base.processes import ProcessId, signal_name
 from dsforge.base.text import first_line, without_escapes
 from dsforge.launch.asking import Asking
-from dsforge.launch.cause import STOPPED, Cause, Evidence, LostHost, find_cause, with_lines
+from dsforge.launch.cause import STOPPED, Cause, Evidence, LostHost, find_cause
 from dsforge.launch.command import beginning, checkpoint_dir
 from dsforge.launch.external_resume import makes_steps
 from dsforge.launch.far import Far
 from dsforge.launch.follow import SUPERVISOR, Follower, Item
 from dsforge.launch.guard import guarded
-from dsforge.launch.inquiry import Inquiry
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.reasons import End, reason_of
 from dsforge.launch.runner import Runner, start
@@ -30,8 +29,9 @@ from dsforge.launch.signals import StopSignals
 from dsforge.launch.stop import Stopper
 from dsforge.launch.telling import progress_of
 from dsforge.launch.types import Command, LaunchRequest, OnEvent, ProgressEvent
+from dsforge.launch.watchdog import Watchdog
 from dsforge.records.run_dir import RunDir
-from dsforge.records.streams import Event, WorldReport
+from dsforge.records.streams import Event, MetricsLine, WorldReport
 from dsforge.records.way_on import find_way_on
 
 _REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -75,7 +75,7 @@ class Attempt:
         self._joined_told = False
         self._makes_steps = makes_steps(request, checkpoint_dir(request, run_dir))
         self._first_asked: float | None = None
-        self._inquiry: Inquiry | None = None
+        self._watchdog = Watchdog(request.plan, self._directory, self.follower, self._far, self._tell)
 
     def run(self, command: Command, on_state: Callable[[str, ProcessId], None]) -> Cause | None:
         """Run to the end and return the cause of a failure, None for success; OSError when the disk refuses.
@@ -259,26 +259,7 @@ class Attempt:
                 rank=follower.silent_ranks[0] if silent else None,
             )
         # Before the ranks have joined it is the rendezvous that has a limit.
-        is_late = follower.joined and 0 < launch.watchdog_seconds < now - follower.last_progress
-        return self._hang() if is_late or self._inquiry is not None else None
-
-    def _hang(self) -> Cause | None:
-        """Return who keeps the run from going on, once the ranks have been asked where they are."""
-        limit = f"no progress for launch.watchdog, {self._plan.launch.watchdog_seconds:g} s"
-        if self._inquiry is None:
-            self._tell("inquiry", f"{limit}; every rank is asked where it is")
-            on_gpus = self._plan.accelerator == "cuda"
-            self._inquiry = Inquiry(self._directory, self.follower, self._far, on_gpus=on_gpus)
-        if (verdict := self._inquiry.verdict()) is None:
-            return None
-        metrics = self.follower.last_metrics
-        made = f"the last step was {metrics.step}" if metrics else "no step was made"
-        what = "slow, not hung" if verdict.is_slow else "hung"
-        first, *more = verdict.words
-        message = with_lines(f"{limit}; {made}; {what}: {first}", more)
-        report = self.follower.reports.get(verdict.rank) if verdict.rank is not None else None
-        host = report.host if report is not None else None
-        return Cause(ExitKind.WATCHDOG, int(ExitCode.WATCHDOG), message, verdict.rank, host=host)
+        return self._watchdog.look() if follower.joined else None
 
     def _take_news(self) -> None:
         for item in self.follower.poll():
@@ -294,6 +275,8 @@ class Attempt:
             self._node_launcher = parent if is_launcher else None
         if isinstance(item, WorldReport) and not self._far.is_far(item):
             self._memory[item.rank] = oom.watch(item.pid)
+        if isinstance(item, MetricsLine):
+            self._watchdog.take(item)
         self._on_event(progress_of(item, self._number))
 
     def _tell(self, name: str, message: str) -> None:

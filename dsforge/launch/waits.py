@@ -25,14 +25,14 @@ _PHASES = tuple(
     for phase, words in (
         ("checkpoint", r"checkpoint|serialization|state_dict"),
         ("validation", r"validat|evaluat"),
-        ("data", r"data_?loader|dataset|reader|batches|(?:^|/)data/"),
-        ("optimizer", r"optim|_take_model_step|lr_schedul"),
+        ("data", r"data_?loader|dataset|reader|batches"),
+        ("optimizer", r"optimizer\w*\.\w*step|optimizer_step|_take_model_step|lr_schedul|^optimizer\.py"),
         ("backward", r"backward|autograd"),
         ("forward", r"forward"),
         ("start", r"rendezvous|init_process_group"),
     )
 )
-"""Words of a function or of its file; of one call the first that fits."""
+"""Words in the name of a function or of its file."""
 
 
 def wait_of(frames: Sequence[Frame], *, on_gpus: bool) -> str | None:
@@ -54,10 +54,14 @@ def wait_of(frames: Sequence[Frame], *, on_gpus: bool) -> str | None:
 
 
 def phase_of(frames: Sequence[Frame]) -> str | None:
-    """Return the part of a step that a rank is in, as far as the names of its calls tell."""
-    for frame in frames:
+    """Return the part of a step that a rank is in, as far as the names of its calls tell.
+
+    The outermost that tells counts: a backward pass computes forward again, a validation only forward.
+    """
+    for frame in reversed(frames):
+        file = frame.file.rpartition("/")[2]
         for phase, words in _PHASES:
-            if words.search(frame.function) or words.search(frame.short_file):
+            if words.search(frame.name) or words.search(file):
                 return phase
     return None
 

@@ -210,8 +210,11 @@ class ExitRecord(_Line):
         return "exit"
 
 
-def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (offset after the line, parsed line) of whole lines; a half-written last line waits."""
+def read_lines(
+    path: Path, offset: int = 0, *, kind: str | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (offset after the line, parsed line) of whole lines, of one kind if wanted; half a line waits."""
+    mark = f'"{kind}"'.encode() if kind is not None else b""
     if not path.exists():
         return
     with path.open("rb") as stream:
@@ -220,6 +223,8 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any
             if not raw.endswith(b"\n"):
                 return
             offset += len(raw)
+            if mark not in raw:
+                continue  # most lines of a stream are of another kind
             try:
                 parsed = loads(raw)
             except ValueError:
