@@ -16,7 +16,6 @@ from dsforge.cli.panels import PanelGroup
 
 if TYPE_CHECKING:
     from dsforge.records.run_manifest import Revision
-    from dsforge.records.streams import Event
     from dsforge.runs.details import AttemptDetails, MetricsSummary
     from dsforge.runs.logs import RunLogs
     from dsforge.runs.registry import RunSummary
@@ -95,8 +94,7 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
         output.line(f"  lost      {_when(summary.loss.time)}")
     for restart in found.state.restarts:
         output.line(f"  restart   attempt {restart.attempt}: {first_line(restart.why)}")
-    for event in _of_pace(found.attempts):
-        output.line(f"  {event.name:<9} {_when(event.time)}: {first_line(event.message)}")
+    _show_pace(found.attempts)
     if manifest is not None:
         output.line(f"  recipe    {manifest.recipe_path}, {_revision(manifest.revision)}")
         versions = ", ".join(f"{name} {text or '-'}" for name, text in sorted(manifest.versions.items()))
@@ -118,10 +116,11 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
         _show_failure(summary, logs.read_logs(run_dir))
 
 
-def _of_pace(attempts: tuple[AttemptDetails, ...]) -> list[Event]:
-    """Return the last times that the steps of a run became slow, or no longer were."""
+def _show_pace(attempts: tuple[AttemptDetails, ...]) -> None:
+    """Tell the last times that the steps of a run became slow, or no longer were."""
     told = [event for one in attempts for event in one.events if event.name in ("slow", "eased")]
-    return told[-_MOST_OF_PACE:]
+    for event in told[-_MOST_OF_PACE:]:
+        output.line(f"  {event.name:<9} {_when(event.time)}: {first_line(event.message)}")
 
 
 def _where(run: RunSummary) -> str:
@@ -145,6 +144,8 @@ def _show_failure(run: RunSummary, found: RunLogs) -> None:
     if run.exit is not None and run.exit.rank is not None:
         host = f" on host {run.exit.host}" if run.exit.host else ""
         output.line(f"  failed    rank {run.exit.rank}{host}")
+    if run.exit is not None and run.exit.hint is not None:
+        output.line(f"  hint      {run.exit.hint}")
     for log in found.files[:_MOST_FILES]:
         output.line(f"  log       {log}")
     if (left := len(found.files) - _MOST_FILES) > 0:

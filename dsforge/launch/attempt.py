@@ -16,13 +16,14 @@ from dsforge.base.oom import OomWatch
 from dsforge.base.processes import ProcessId, signal_name
 from dsforge.base.text import first_line, without_escapes
 from dsforge.launch.asking import Asking
-from dsforge.launch.cause import STOPPED, Cause, Evidence, LostHost, find_cause
+from dsforge.launch.cause import STOPPED, Cause, Evidence, LostHost, find_cause, with_lines
 from dsforge.launch.command import beginning, checkpoint_dir
 from dsforge.launch.external_resume import makes_steps
 from dsforge.launch.far import Far
 from dsforge.launch.follow import SUPERVISOR, Follower, Item
 from dsforge.launch.guard import guarded
 from dsforge.launch.launchers import launcher_of
+from dsforge.launch.mends import mend_of
 from dsforge.launch.reasons import End, reason_of
 from dsforge.launch.runner import Runner, start
 from dsforge.launch.signals import StopSignals
@@ -30,6 +31,7 @@ from dsforge.launch.stop import Stopper
 from dsforge.launch.telling import progress_of
 from dsforge.launch.types import Command, LaunchRequest, OnEvent, ProgressEvent
 from dsforge.launch.watchdog import Watchdog
+from dsforge.records.reasons import Reason
 from dsforge.records.run_dir import RunDir
 from dsforge.records.streams import Event, MetricsLine, WorldReport
 from dsforge.records.way_on import find_way_on
@@ -207,7 +209,10 @@ class Attempt:
         stopped = self._stopped(runner) if self._asking.begun else None
         cause = self._with_reason(stopped) if stopped is not None else find_cause(self._evidence(runner))
         if cause.kind not in STOPPED:
-            return cause
+            # Ranks whose collective operation is out of time say nothing of the one that they waited for.
+            seen = self._watchdog.words if cause.reason is Reason.HUNG else ()
+            message = with_lines(cause.message, seen)
+            return replace(cause, message=message, hint=mend_of(cause.reason, self._plan))
         metrics = self.follower.last_metrics
         begun = beginning(self._request, self._run_dir)
         way_on = find_way_on(begun, metrics.step if metrics else None)

@@ -72,6 +72,7 @@ class Cause:
     host: str | None = None
     tail: tuple[str, ...] = ()
     reason: Reason = Reason.UNKNOWN
+    hint: str | None = None
 
     def as_exit(self, *, stepped: bool) -> RunExit:
         """Return the exit of a run that ends by this cause; before the first step the code is 4."""
@@ -86,6 +87,7 @@ class Cause:
             signal=self.signal,
             host=self.host,
             reason=self.reason.value,
+            hint=self.hint,
         )
 
 

@@ -53,7 +53,13 @@ class _Seen:
 
     @property
     def is_busy(self) -> bool:
-        return not self.is_stopped and (self.first.frames != self.last.frames or self.share >= _BUSY_SHARE)
+        return not self.is_stopped and (self.moves or self.share >= _BUSY_SHARE)
+
+    @property
+    def moves(self) -> bool:
+        """Tell whether it is elsewhere than before; what was seen once only tells nothing."""
+        looks = {self.first.frames, self.last.frames}
+        return len(looks) == 2 and () not in looks
 
 
 def judge(samples: Iterable[StackSample], hosts: Mapping[int, str], *, on_gpus: bool) -> Verdict:
@@ -117,7 +123,7 @@ def _of_lagging(rank: int, one: _Seen, host: str | None) -> str:
         channel = one.last.channel or "uninterruptible sleep"
         does = f"waits for a disk or a device in the kernel's {channel}{where}"
     elif one.is_busy:
-        does = f"still works{where}, on {max(one.share, 0):.0%} of a core"
+        does = f"still works{where}" + (f", on {one.share:.0%} of a core" if one.share >= _BUSY_SHARE else "")
     else:
         does = f"hangs{where}" + (f", asleep in the kernel's {one.last.channel}" if one.last.channel else "")
     return f"rank {rank}{f' on host {host}' if host else ''} {does}"

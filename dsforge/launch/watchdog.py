@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -16,6 +17,8 @@ from dsforge.plan.types import Plan
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import MetricsLine
 
+_EARLY_SECONDS = 30.0
+"""Shorter silences than this are not asked about while the ranks have time left."""
 _CALM_SECONDS = 600.0
 """Between two inquiries into slow steps: each writes down where every rank is."""
 
@@ -35,6 +38,14 @@ class Watchdog:
         self._slowness: tuple[Inquiry, str] | None = None
         self._next_inquiry = 0.0
         self._hang: Inquiry | None = None
+        self._silence = 0.0
+        """When the silence began that the ranks were asked about last."""
+        self._words: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What the ranks said of the silence that still goes on, nothing where they have not been asked."""
+        return self._words if self._silence == self._follower.last_progress else ()
 
     def take(self, step: MetricsLine) -> None:
         """Take a step that was made."""
@@ -53,19 +64,30 @@ class Watchdog:
 
     def look(self) -> Cause | None:
         """Return what ends the attempt because nothing moved for launch.watchdog, with who is to blame."""
-        limit_seconds = self._plan.launch.watchdog_seconds
-        if self._hang is None and 0 < limit_seconds < time.monotonic() - self._follower.last_progress:
+        began = self._follower.last_progress
+        silent_seconds = time.monotonic() - began
+        if self._hang is None and 0 < self._plan.launch.watchdog_seconds < silent_seconds:
             self._slowness = None
             self._tell("inquiry", f"{self._limit}; every rank is asked where it is")
             self._hang = self._ask()
+        elif self._hang is None and began != self._silence and self._early_seconds < silent_seconds:
+            self._silence, self._words = began, ()
+            self._slowness = (self._ask(), f"no progress for {silent_seconds:.0f} s")
         if self._slowness is not None:
             inquiry, words = self._slowness
             if (verdict := inquiry.verdict()) is not None:
-                self._slowness = None
+                self._slowness, self._words = None, verdict.words
                 first, *more = verdict.words
                 self._tell("slow", with_lines(f"{words}; {first}", more))
         verdict = self._hang.verdict() if self._hang is not None else None
         return self._cause(verdict) if verdict is not None else None
+
+    @property
+    def _early_seconds(self) -> float:
+        """Half of the time until a silence is ended, by this limit or that of one collective operation."""
+        launch = self._plan.launch
+        limits = [one for one in (launch.watchdog_seconds, launch.collective_timeout_seconds) if one > 0]
+        return max(_EARLY_SECONDS, min(limits, default=math.inf) / 2)
 
     def _ask(self) -> Inquiry:
         on_gpus = self._plan.accelerator == "cuda"

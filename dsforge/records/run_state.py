@@ -39,6 +39,8 @@ class RunExit:
     signal: int | None = None
     host: str | None = None
     reason: str | None = None
+    hint: str | None = None
+    """The edit that would mend it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,11 @@ def test_a_rank_that_still_works_is_slow(busy):
     assert "rank 1 on host a still works" in verdict.words[0]
 
 
+def test_a_look_that_showed_nothing_is_no_movement():
+    verdict = judged(*waiting(0, 2, 3), looks(1, (), then=READ))
+    assert (verdict.is_slow, verdict.rank) == (False, 1)
+
+
 def test_who_waits_may_use_the_processor():
     spinning = [looks(rank, REDUCE, cpu=(4.0, 6.0)) for rank in (0, 1, 3)]
     verdict = judged(*spinning, looks(2, READ))
