@@ -10,7 +10,7 @@ from dsforge.records.streams import ExitRecord
 
 _TRACEBACK = "Traceback (most recent call last)"
 _OWN = re.compile(
-    r"0x[0-9a-fA-F]+|\b(?:rank|pid|PID|Rank)[ :=]*[0-9]+|[0-9]+(?:\.[0-9]+){3}(?::[0-9]+)?"
+    r"0x[0-9a-fA-F]+|\b(?:rank|pid|PID|Rank)[ :=]*[0-9]+|[0-9]+(?:\.[0-9]+){3}\]?(?::[0-9]+)?"
     r"|\b[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?"
 )
 """What differs between ranks that fail alike: addresses, times, and who they are."""

@@ -46,5 +46,5 @@ def test_a_reader_that_sleeps_is_what_the_others_wait_for(tmp_path: Path):
     assert first.startswith(
         "no progress for launch.watchdog, 4 s; the last step was 2; hung: rank 1 on host "
     )
-    assert f"hangs in read ({program}:14)" in first
-    assert more == [f"  rank 0 waits in all_reduce of main ({program}:23)"]
+    assert f"hangs in read ({program}:18)" in first
+    assert more == [f"  rank 0 waits in all_reduce of main ({program}:33)"]

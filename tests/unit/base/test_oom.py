@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,36 +11,15 @@ from pathlib import Path
 import pytest
 
 from dsforge.base import oom
+from tests.support.memory import little_memory
 
 LIMIT_BYTES = 64 * 2**20
-GROUPS = (
-    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
-    (Path("/sys/fs/cgroup"), "memory.max"),
-)
 WAITS = "import sys; sys.stdin.readline(); {does}"
 
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """Yield a control group with little memory."""
-    for root, limit in GROUPS:
-        made = root / f"dsforge-test-{os.getpid()}"
-        try:
-            made.mkdir()
-        except OSError:
-            continue
-        try:
-            if (made / limit).exists():
-                (made / limit).write_text(str(LIMIT_BYTES))
-                if (made / "memory.swap.max").exists():
-                    (made / "memory.swap.max").write_text("0")
-                yield made
-                return
-        except OSError:
-            continue
-        finally:
-            made.rmdir()
-    pytest.skip("no control group with a limit of memory can be made here")
+    yield from little_memory(LIMIT_BYTES)
 
 
 def start(does: str) -> subprocess.Popen[bytes]:
