@@ -17,7 +17,7 @@ from dsforge.base.processes import ProcessId
 SIGNAL = signal.SIGRTMAX - 2
 """None that a training program uses for itself, as SIGUSR1 and SIGUSR2 are."""
 _NAME = "dsforge-stacks"
-_WAIT_SECONDS = 2.0
+_WAIT_SECONDS = 1.5
 _TICK_SECONDS = 0.05
 
 

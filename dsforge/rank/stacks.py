@@ -10,10 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from queue import Empty, Queue
 
 from dsforge.base import processes, stack_dump
 from dsforge.base.canonical import dump_line
@@ -25,7 +25,9 @@ from dsforge.records.streams import StackSample
 
 GAP_SECONDS = 2.0
 """Between the two looks."""
-SPY_SECONDS = 4.0
+LOOK_SECONDS = 5.0
+"""For all looks of one time."""
+SPY_SECONDS = 3.0
 """For py-spy, which reads a process's memory; where it may not, or hangs, something else is asked."""
 _MOST_FRAMES = 40
 _ANSWERS = ("R", "S")
@@ -41,24 +43,36 @@ def answer_later(attempt: AttemptDir, node: int, trainers: Mapping[int, ProcessI
 def answer(attempt: AttemptDir, node: int, trainers: Mapping[int, ProcessId], request: int) -> None:
     """Look twice at the trainers of a node by rank; the samples go to its stream, the stacks to its text.
 
-    Takes GAP_SECONDS and twice what the tools are given, at most. A full disk loses what it would have said.
+    Takes GAP_SECONDS and twice LOOK_SECONDS at most. A full disk loses what it would have said.
     """
-    if not trainers:
-        return
-    with ThreadPoolExecutor(len(trainers)) as pool:
-        for is_last in (False, True):
-            if is_last:
-                time.sleep(GAP_SECONDS)
-            waiting = [
-                pool.submit(_look, trainer, node, rank, request, is_last=is_last)
-                for rank, trainer in trainers.items()
-            ]
-            for look in waiting:
-                if (found := look.result()) is not None:
-                    sample, threads = found
-                    with contextlib.suppress(OSError):
-                        append_line(attempt.stacks(node), _told(sample, threads))
-                        append_line(attempt.rank_stream(node), dump_line(sample.as_dict()))
+    for is_last in (False, True):
+        if is_last:
+            time.sleep(GAP_SECONDS)
+        for sample, threads in _looks(node, trainers, request, is_last=is_last):
+            with contextlib.suppress(OSError):
+                append_line(attempt.stacks(node), _told(sample, threads))
+                append_line(attempt.rank_stream(node), dump_line(sample.as_dict()))
+
+
+def _looks(
+    node: int, trainers: Mapping[int, ProcessId], request: int, *, is_last: bool
+) -> Iterator[tuple[StackSample, list[Thread]]]:
+    """Yield what is seen of each trainer; nobody waits for a look that hangs, as on a dead disk."""
+    answers: Queue[tuple[StackSample, list[Thread]] | None] = Queue()
+
+    def look(rank: int, trainer: ProcessId) -> None:
+        answers.put(_look(trainer, node, rank, request, is_last=is_last))
+
+    for words in trainers.items():
+        threading.Thread(target=look, args=words, name="stack", daemon=True).start()
+    deadline = time.monotonic() + LOOK_SECONDS
+    for _ in trainers:
+        try:
+            found = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except Empty:
+            return
+        if found is not None:
+            yield found
 
 
 def _look(

@@ -136,3 +136,19 @@ def test_a_tool_that_hangs_is_not_waited_for(start, tmp_path, monkeypatch):
     monkeypatch.setattr(stacks, "SPY_SECONDS", 0.3)
     found, _ = answered(tmp_path, r0=start())
     assert [one.tool for one in found[0]] == ["faulthandler"] * 2
+
+
+def test_a_look_that_never_ends_is_not_waited_for(start, tmp_path, monkeypatch):
+    hangs = tmp_path / "hangs"
+    os.mkfifo(hangs)
+    monkeypatch.setattr(stacks, "LOOK_SECONDS", 1.0)
+    looked_at, other = start(), start()
+    read = stacks.linecache.getline
+    # As a file does of which the server is gone.
+    monkeypatch.setattr(
+        stacks.linecache,
+        "getline",
+        lambda file, line: hangs.read_text() if "-0" in file else read(file, line),
+    )
+    found, _ = answered(tmp_path, r0=looked_at, r1=other)
+    assert {rank: len(looks) for rank, looks in found.items()} == {1: 2}
