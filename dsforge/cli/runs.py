@@ -113,6 +113,7 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
         if found.way_on.command:
             output.line(f"  go on     {found.way_on.command}")
     if summary.state == "failed" and found.attempts:
+        _show_ranks(found.attempts[-1])
         _show_failure(summary, logs.read_logs(run_dir))
 
 
@@ -138,6 +139,21 @@ def _figures(metrics: MetricsSummary) -> str:
     found += [f"{seconds:.3g} s a step"] if seconds is not None else []
     found += [f"{format_bytes(peak)} at the peak"] if peak is not None else []
     return ", ".join(found) or "speed is not known"
+
+
+def _show_ranks(attempt: AttemptDetails) -> None:
+    """Tell which ranks ended for which reason."""
+    from dsforge.launch.reasons import reason_of_rank
+
+    by_word: dict[str, list[int]] = {}
+    for record in attempt.exits:
+        by_word.setdefault(reason_of_rank(record) or "ok", []).append(record.rank)
+    recorded = {record.rank for record in attempt.exits}
+    if left := [report.rank for report in attempt.reports if report.rank not in recorded]:
+        by_word["no exit record"] = left
+    if by_word:
+        told = [f"{word.replace('_', ' ')}: {in_runs(ranks)}" for word, ranks in by_word.items()]
+        output.line(f"  ranks     {'; '.join(told)}")
 
 
 def _show_failure(run: RunSummary, found: RunLogs) -> None:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from dsforge.base.exits import ExitKind
 from dsforge.base.text import first_line
 from dsforge.records.reasons import Reason
+from dsforge.records.streams import ExitRecord
 
 ReadLines = Callable[[Sequence[str]], Reason | None]
 """What the last output of a rank says of its end; None where it says nothing."""
@@ -29,6 +30,12 @@ _BY_KIND = {
     ExitKind.TERMINATED: Reason.STOPPED,
     ExitKind.ENVIRONMENT: Reason.ENVIRONMENT,
 }
+_KINDS = {
+    "exception": ExitKind.RANK_FAILED,
+    "signal": ExitKind.RANK_KILLED,
+    "world_mismatch": ExitKind.WORLD_MISMATCH,
+}
+"""Ends of a rank that are its own."""
 _OOM_KILLED = re.compile(r"\bOut Of Memory$|\boom[-_]kill event\b|\bOOM Killed\b", re.IGNORECASE)
 _PREEMPTED = re.compile(r"\bDUE TO PREEMPTION\b")
 _CHAINS = ("During handling of the above exception", "The above exception was the direct cause")
@@ -139,6 +146,16 @@ def reason_of(end: End, read_lines: ReadLines = reason_in) -> Reason:
     if end.kind is ExitKind.BEFORE_FIRST_STEP and not end.met:
         return Reason.NETWORK
     return _by_signal(end) or _by_output(end, read_lines)
+
+
+def reason_of_rank(record: ExitRecord) -> Reason | None:
+    """Return why one rank ended, None where it ended well."""
+    if record.code == 0:
+        return None
+    if record.cause not in _KINDS:
+        return Reason.STOPPED  # along with others, or because somebody asked for it
+    kind = _KINDS[record.cause]
+    return reason_of(End(kind, signal=record.signal, lines=record.tail, oom_killed=record.oom_killed))
 
 
 def _by_signal(end: End) -> Reason | None:

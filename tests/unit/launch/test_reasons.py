@@ -5,8 +5,9 @@ import signal
 import pytest
 
 from dsforge.base.exits import ExitKind
-from dsforge.launch.reasons import End, last_words, reason_in, reason_of
+from dsforge.launch.reasons import End, last_words, reason_in, reason_of, reason_of_rank
 from dsforge.records.reasons import Reason
+from dsforge.records.streams import ExitRecord
 
 
 def raised(*lines: str) -> tuple[str, ...]:
@@ -146,6 +147,23 @@ def test_an_exception_that_was_caught_earlier_does_not_count():
 )
 def test_an_end_has_one_reason(end, reason):
     assert reason_of(end) is reason
+
+
+@pytest.mark.parametrize(
+    ("cause", "code", "more", "reason"),
+    [
+        ("ok", 0, {}, None),
+        ("exception", 1, {"tail": raised("MemoryError")}, Reason.HOST_MEMORY),
+        ("signal", 137, {"signal": 9, "oom_killed": True}, Reason.HOST_MEMORY),
+        ("signal", 139, {"signal": 11}, Reason.PROGRAM),
+        ("world_mismatch", 4, {}, Reason.CONFIGURATION),
+        ("stopped", 143, {"signal": 15, "tail": raised("MemoryError")}, Reason.STOPPED),
+        ("parent_died", 143, {}, Reason.STOPPED),
+        ("lease_lost", 143, {}, Reason.STOPPED),
+    ],
+)
+def test_each_rank_has_a_reason_of_its_own(cause, code, more, reason):
+    assert reason_of_rank(ExitRecord(1.0, 0, code, cause, **more)) is reason
 
 
 def test_who_knows_a_program_reads_its_output_instead():
