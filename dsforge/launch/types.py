@@ -38,7 +38,7 @@ class ProgressEvent:
     """Something to tell the user while a run goes on.
 
     `name`: note, prebuild, created, started, rank_up, joined, step, validated, event, rank_ended,
-    stopping, restart, ended.
+    inquiry, slow, eased, stopping, restart, ended.
     """
 
     time: float

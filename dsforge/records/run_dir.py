@@ -41,6 +41,11 @@ class AttemptDir:
         return self.path / "stop"
 
     @property
+    def stack_request(self) -> Path:
+        """How often the supervisor has asked where the ranks are: hosts that it cannot look into read it."""
+        return self.path / "stack-request"
+
+    @property
     def launcher_log(self) -> Path:
         """What the launcher program itself printed."""
         return self.path / "launcher.log"
@@ -58,6 +63,10 @@ class AttemptDir:
     def rank_stream(self, node: int) -> Path:
         """World reports, heartbeats and exit records of one node's ranks."""
         return self.path / f"ranks-{node}.jsonl"
+
+    def stacks(self, node: int) -> Path:
+        """Stacks of one node's ranks, every time that the supervisor asked where they are."""
+        return self.path / f"stacks-{node}.txt"
 
     def log(self, node: int) -> Path:
         """Output of one node's ranks, each line marked with its rank."""

@@ -44,7 +44,7 @@ SURFACE = {
     "hostfile check": "--json",
     "runs list": "--json --runs",
     "runs show": "--json --runs",
-    "runs logs": "--attempt --rank --runs",
+    "runs logs": "--attempt --node --rank --runs",
     "runs stop": "--json --now --runs",
 }
 
