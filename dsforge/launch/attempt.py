@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from dsforge.base import lease, processes
+from dsforge.base import lease, oom, processes
 from dsforge.base.canonical import dump_line
 from dsforge.base.exits import ExitCode, ExitKind, code_of_signal
 from dsforge.base.files import append_line
+from dsforge.base.oom import OomWatch
 from dsforge.base.processes import ProcessId, signal_name
 from dsforge.base.text import first_line, without_escapes
 from dsforge.launch.asking import Asking
@@ -22,6 +23,7 @@ from dsforge.launch.far import Far
 from dsforge.launch.follow import SUPERVISOR, Follower, Item
 from dsforge.launch.guard import guarded
 from dsforge.launch.launchers import launcher_of
+from dsforge.launch.reasons import End, reason_of
 from dsforge.launch.runner import Runner, start
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.stop import Stopper
@@ -65,6 +67,7 @@ class Attempt:
         self._signals = signals
         self._last_seen: dict[int, float] = {}
         self._vanished: dict[int, float] = {}
+        self._memory: dict[int, OomWatch] = {}
         self._asking = Asking(request.plan.launch.stop_timeout_seconds)
         self._runner_code: int | None = None
         self._node_launcher: int | None = None
@@ -92,13 +95,14 @@ class Attempt:
                 if self.follower.succeeded:
                     stopper.finish(_LAUNCHER_END_SECONDS)
                     self._take_news()
-                    return self._idle() if self._makes_steps else None
+                    idle = self._idle() if self._makes_steps else None
+                    return self._with_reason(idle) if idle is not None else None
                 on_state("stopping", runner.identity)
                 if verdict is not None:
                     self._tell("stopping", verdict.message)
                 stopper.stop(self._wrappers())
                 self._take_news()
-                return verdict or self._cause(runner)
+                return self._with_reason(verdict) if verdict is not None else self._cause(runner)
             finally:
                 stopper.kill()
                 # Their readers remove them; who was killed before it read has left one.
@@ -198,8 +202,8 @@ class Attempt:
 
     def _cause(self, runner: Runner) -> Cause:
         """Return why the attempt ended that did not end well; for one that was stopped, with the way on."""
-        cause = self._stopped(runner) if self._asking.begun else None
-        cause = cause or find_cause(self._evidence(runner))
+        stopped = self._stopped(runner) if self._asking.begun else None
+        cause = self._with_reason(stopped) if stopped is not None else find_cause(self._evidence(runner))
         if cause.kind not in STOPPED:
             return cause
         metrics = self.follower.last_metrics
@@ -208,6 +212,11 @@ class Attempt:
         message = way_on.after(first_line(cause.message))
         self._record("stopped", message, **way_on.as_dict())
         return replace(cause, message=message)
+
+    def _with_reason(self, cause: Cause) -> Cause:
+        """Return a cause that dsforge itself sets with its reason."""
+        end = End(cause.kind, signal=cause.signal, lines=cause.tail, met=self.follower.joined)
+        return replace(cause, reason=reason_of(end))
 
     def _stopped(self, runner: Runner) -> Cause | None:
         """Return that dsforge or its runner was told to stop, and what came between; None when a rank was."""
@@ -270,6 +279,8 @@ class Attempt:
             parent = processes.parent_of(item.pid)
             is_launcher = parent and self._launcher.on_host in processes.command_of(parent)
             self._node_launcher = parent if is_launcher else None
+        if isinstance(item, WorldReport) and not self._far.is_far(item):
+            self._memory[item.rank] = oom.watch(item.pid)
         self._on_event(progress_of(item, self._number))
 
     def _tell(self, name: str, message: str) -> None:
@@ -305,8 +316,13 @@ class Attempt:
             node_launcher_pid=self._node_launcher,
             launcher_log=_lines(self._directory.launcher_log.read_bytes())[-_LOG_LINES:],
             last_step=metrics.step if metrics else None,
+            oom_killed=frozenset(rank for rank in self._vanished if self._is_oom_killed(rank)),
             runner_signal=max(0, -(self._runner_code or 0)) if self._launcher.keeper else 0,
         )
+
+    def _is_oom_killed(self, rank: int) -> bool:
+        near = self._memory.get(rank)
+        return near.has_killed() if near is not None else rank in self.follower.oom_killed
 
     def _lost_nodes(self) -> dict[int, LostHost]:
         """Return the hosts that are gone, with a scheduler also those of which it, or a death, says so."""

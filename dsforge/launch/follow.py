@@ -40,6 +40,8 @@ class Follower:
         self.joined = False
         self.gone: dict[int, float] = {}
         """Ranks on other hosts whose wrapper has vanished, as their guards say, and when it was last seen."""
+        self.oom_killed: set[int] = set()
+        """Those of them around which the kernel has ended a process for want of memory."""
         self.clean_nodes: set[int] = set()
         """Nodes on other hosts where nothing of the attempt is left."""
         self.mismatch: tuple[WorldReport, str] | None = None
@@ -65,8 +67,9 @@ class Follower:
                 self._offsets[path] = offset
                 item = parse_line(line)
                 match item:
-                    case Heartbeat(time=seen, rank=rank, gone=True):
+                    case Heartbeat(time=seen, rank=rank, gone=True, oom_killed=oom_killed):
                         self.gone.setdefault(rank, seen)
+                        self.oom_killed |= {rank} if oom_killed else set()
                     case HostEnd(node=node):
                         self.clean_nodes.add(node)
                 if isinstance(item, Item) and self._take(item):

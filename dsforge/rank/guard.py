@@ -41,8 +41,10 @@ def main(arguments: list[str]) -> int:
     neighbours = Neighbours(attempt.rank_stream(node)) if node is not None else None
     while watch.is_held() and not (neighbours is not None and _is_over(attempt)):
         for rank, seen in neighbours.newly_gone().items() if neighbours is not None else ():
+            assert neighbours is not None, "they are its neighbours"
             assert node is not None, "it has neighbours"
-            _tell(attempt, node, Heartbeat(time=seen, node=node, rank=rank, gone=True))
+            killed = neighbours.is_oom_killed(rank)
+            _tell(attempt, node, Heartbeat(time=seen, node=node, rank=rank, gone=True, oom_killed=killed))
         time.sleep(LEASE_CHECK_SECONDS)
     # Launchers that have started no rank yet are not given the time to do it.
     ranks_began = any(attempt.path.glob("ranks-*.jsonl"))

@@ -27,7 +27,10 @@ _MOST_CODE = 255
 
 @dataclass(frozen=True, slots=True)
 class RunExit:
-    """How a run ended. `kind` is a value of ExitKind; rank and signal are those of the first cause."""
+    """How a run ended. `kind` is a value of ExitKind, `reason` one of Reason; None where the run ended well.
+
+    Rank and signal are those of the first cause.
+    """
 
     code: int
     kind: str
@@ -35,6 +38,7 @@ class RunExit:
     rank: int | None = None
     signal: int | None = None
     host: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,12 +120,16 @@ class WorldReport(_Line):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(_Line):
-    """A rank lives; or is `gone`, says its node's guard, and left no exit record. When it was seen."""
+    """A rank lives; or is `gone`, says its node's guard, and left no exit record. When it was seen.
+
+    `oom_killed`: the kernel has ended a process around it for want of memory.
+    """
 
     time: float
     node: int
     rank: int
     gone: bool = False
+    oom_killed: bool = False
 
     @classmethod
     def kind(cls) -> str:
@@ -155,6 +159,7 @@ class ExitRecord(_Line):
     `stopped` means that somebody asked for the end, of this rank or of one that the trainer goes along with.
     `failed_at` is when the rank's last traceback appeared, or the request to stop: what came first is told
     from it, since the end of a process comes only after its clean-up. None where a supervisor ended the rank.
+    `oom_killed`: while it ran, the kernel ended a process around it for want of memory.
     """
 
     time: float
@@ -165,6 +170,7 @@ class ExitRecord(_Line):
     message: str | None = None
     tail: tuple[str, ...] = ()
     failed_at: float | None = None
+    oom_killed: bool = False
 
     @property
     def stopped_on_request(self) -> bool:
