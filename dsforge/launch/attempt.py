@@ -78,9 +78,8 @@ class Attempt:
     def run(self, command: Command, on_state: Callable[[str, ProcessId], None]) -> Cause | None:
         """Run to the end and return the cause of a failure, None for success; OSError when the disk refuses.
 
-        Whatever happens, no process of the attempt is left.
+        Its folder is there. Whatever happens, no process of the attempt is left.
         """
-        self._directory.path.mkdir()
         environ = {**self._request.environ, **command.environ}
         # The guard comes before what it guards and leaves after it.
         with lease.hold(self._directory.lease), guarded(environ, self._directory.path) as guard_pid:

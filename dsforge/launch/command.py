@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from dsforge.base.errors import DsforgeError
+from dsforge.launch.launchers import launcher_of
 from dsforge.launch.types import Command, LaunchDescription, LaunchRequest
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
@@ -52,7 +53,9 @@ def build_command(
     """Return what starts one attempt: exactly the bundle's launch.sh, as a user can run it by hand."""
     caller = {**request.environ, **request.plan.launch.env}
     attempt_dir = run_dir.attempt(attempt)
+    here = launcher_of(request.plan).here
     environ = {
+        **({} if here else {environment.HOSTFILE: str(attempt_dir.hostfile)}),
         environment.ROOT: str(request.recipe_root),
         environment.ATTEMPT_DIR: str(attempt_dir.path),
         environment.CHECKPOINT_DIR: str(checkpoint_dir(request, run_dir)),

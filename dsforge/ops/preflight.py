@@ -67,7 +67,8 @@ def preflight(loaded: LoadedRecipe, options: StartOptions, seconds: float, *, qu
     request = _absolute(prepare(loaded, options))
     _check_reachable(request)
     found = look(request)
-    check = check_hosts(request, _reached(request, found.hosts), seconds)
+    hosts = _reached(request, (*found.hosts, *found.spares))
+    check = check_hosts(request, hosts, seconds)
     result = Preflight(
         request.plan,
         check.seen,
@@ -100,17 +101,16 @@ def without_failed(
     """
     blamed = {_host_of(one) for one in failed.findings if one.severity is Severity.ERROR}
     names = [seen.host for seen in failed.hosts if seen.host in blamed]
-    nodes = len(failed.hosts) - len(names)
-    if not blamed <= set(names) or not nodes:
+    if not blamed <= set(names) or len(names) == len(failed.hosts):
         return failed  # what is at fault is no single host
-    choice = "@".join(filter(None, (failed.plan.exclude, *names)))
-    changes = (f"cluster.nodes={nodes}", f"cluster.exclude={choice}")
+    changes = changes_without(failed.plan, names)
     try:
         result = preflight(reload(changes), options, seconds, quick=quick)
     except DsforgeError as error:
         raise DsforgeError(
             "DSF277",
-            f"without {', '.join(names)} there is no plan for {nodes} nodes: {error.message}",
+            f"without {', '.join(names)} there is no plan for {len(failed.hosts) - len(names)} nodes: "
+            f"{error.message}",
             error.place,
             error.hint or "leave parallel.dp to auto, or mend the hosts",
             ExitCode.FINDINGS,
@@ -118,6 +118,15 @@ def without_failed(
         ) from None
     warned = tuple(replace(one, severity=Severity.WARNING) for one in failed.findings)
     return replace(result, findings=(*result.findings, *warned), left_out=tuple(names), changes=changes)
+
+
+def changes_without(plan: Plan, hosts: Sequence[str]) -> tuple[str, ...]:
+    """Return the changes of a recipe that leave out some of its hosts; its spares are the first to go."""
+    left = plan.layout.nodes + plan.spares - len(hosts)
+    nodes = min(plan.layout.nodes, left)
+    spares = (f"cluster.spares={left - nodes}",) if plan.spares else ()
+    choice = "@".join(filter(None, (plan.exclude, *hosts)))
+    return (f"cluster.nodes={nodes}", *spares, f"cluster.exclude={choice}")
 
 
 def _host_of(finding: Finding) -> str | None:

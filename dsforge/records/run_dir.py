@@ -41,6 +41,11 @@ class AttemptDir:
         return self.path / "stop"
 
     @property
+    def hostfile(self) -> Path:
+        """The hosts of the attempt by node, as a hostfile; a restart may have taken spares."""
+        return self.path / "hostfile"
+
+    @property
     def launcher_log(self) -> Path:
         """What the launcher program itself printed."""
         return self.path / "launcher.log"

@@ -39,6 +39,8 @@ class RunExit:
     signal: int | None = None
     host: str | None = None
     reason: str | None = None
+    not_restarted: str | None = None
+    """Why there was no further attempt, of a run that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Restart:
     time: float
     why: str
     requeued: bool = False
+    reason: str | None = None
+    """Why that one ended, a value of Reason."""
 
 
 @dataclass(frozen=True, slots=True)

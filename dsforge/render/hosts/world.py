@@ -142,9 +142,7 @@ def _counted(layout: Layout, spares: int) -> str:
     return f"cluster.nodes {layout.nodes}" + (f" and cluster.spares {spares}" if spares else "")
 
 
-def check_hosts(
-    hosts: Hosts, layout: Layout, file: str, *, chosen: bool = False, spares: int = 0
-) -> None:
+def check_hosts(hosts: Hosts, layout: Layout, file: str, *, chosen: bool = False, spares: int = 0) -> None:
     """Raise DsforgeError DSF041 unless the hosts are the planned nodes and spares with the planned slots.
 
     `chosen`: some of their GPUs are, so a host may have more.

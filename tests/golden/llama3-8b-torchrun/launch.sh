@@ -10,6 +10,8 @@ if [ -z "$dsforge_python" ] || ! "$dsforge_python" -c 'import dsforge.launch.fan
   printf 'dsforge: no Python with dsforge: activate its environment, or set DSFORGE_PYTHON\n' >&2
   exit 3
 fi
+# A restart of dsforge launch may have taken a spare in the place of a host.
+dsforge_hosts="${DSFORGE_HOSTFILE:-$dsforge_here/hostfile}"
 
 
 export DSFORGE_PLAN="$dsforge_here/plan.json"
@@ -41,7 +43,7 @@ mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 
 # Variables go to the hosts through ssh's stdin: no value of them stands on a command line.
 exec "$dsforge_python" -u -m dsforge.launch.fan_out \
-  --hostfile "$dsforge_here/hostfile" \
+  --hostfile "$dsforge_hosts" \
   --master-port "${MASTER_PORT:-29500}" \
   --starter torchrun \
   --pass CUDA_HOME \
