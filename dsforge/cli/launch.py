@@ -156,6 +156,8 @@ def _note_failure(outcome: RunOutcome) -> None:
     if not outcome.tail:
         for text in more:
             output.note(f"  hint: {text}")
+    if outcome.exit.not_restarted is not None:
+        output.note(f"  not restarted: {outcome.exit.not_restarted}")
     output.note(
         f"  hint: `dsforge runs logs {outcome.run_id}` shows every rank; records in {outcome.run_dir}"
     )

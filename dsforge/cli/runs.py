@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,14 +16,18 @@ from dsforge.cli.options import JsonOption, RunsOption, runs_root
 from dsforge.cli.panels import PanelGroup
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dsforge.records.run_manifest import Revision
-    from dsforge.runs.details import MetricsSummary
+    from dsforge.runs.details import MetricsSummary, RunDetails
     from dsforge.runs.logs import RunLogs
     from dsforge.runs.registry import RunSummary
 
-app = typer.Typer(help="Runs: list, show, logs, stop.", cls=PanelGroup)
+app = typer.Typer(help="Runs: list, show, logs, stop, reap.", cls=PanelGroup)
 
 _ERROR_LINES = 20
+_MOST_HOSTS = 8
+"""Hosts of an attempt that are shown by name; --json has all."""
 _RUN_HELP = "A run's id, the beginning of one, or `latest`."
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=complete.runs)]
 LatestRunArgument = Annotated[
@@ -89,8 +94,7 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
     )
     if summary.loss is not None and summary.loss.time is not None:
         output.line(f"  lost      {_when(summary.loss.time)}")
-    for restart in found.state.restarts:
-        output.line(f"  restart   attempt {restart.attempt}: {first_line(restart.why)}")
+    _show_attempts(found)
     if manifest is not None:
         output.line(f"  recipe    {manifest.recipe_path}, {_revision(manifest.revision)}")
         versions = ", ".join(f"{name} {text or '-'}" for name, text in sorted(manifest.versions.items()))
@@ -110,6 +114,22 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
             output.line(f"  go on     {found.way_on.command}")
     if summary.state == "failed" and found.attempts:
         _show_failure(summary, logs.read_logs(run_dir))
+
+
+def _show_attempts(found: RunDetails) -> None:
+    """Tell why each attempt was made, on which hosts where there are several, and why there was no other."""
+    for restart in found.state.restarts:
+        output.line(f"  restart   attempt {restart.attempt}: {first_line(restart.why)}")
+    if len(found.attempts) > 1 and any(len(attempt.hosts) > 1 for attempt in found.attempts):
+        for attempt in found.attempts:
+            output.line(f"  hosts     attempt {attempt.number} on {_some(attempt.hosts)}")
+    if found.state.exit is not None and found.state.exit.not_restarted is not None:
+        output.line(f"  ended     not restarted: {found.state.exit.not_restarted}")
+
+
+def _some(hosts: Sequence[str]) -> str:
+    more = len(hosts) - _MOST_HOSTS
+    return ", ".join(hosts[:_MOST_HOSTS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _where(run: RunSummary) -> str:
@@ -185,13 +205,46 @@ def stop_run(
     json: JsonOption = False,
 ) -> None:
     """Stop a run after a checkpoint, and every process of it, also when its supervisor is dead."""
-    from dsforge.runs import registry, stop
+    from dsforge.launch import reap
+    from dsforge.runs import registry
 
     if json:
         output.use_json()
-    result = stop.stop_run(registry.find_run(runs_root(runs), run), at_once=now)
+    result = reap.stop(registry.find_run(runs_root(runs), run), dict(os.environ), at_once=now)
     if json:
         output.as_json({"run_id": result.run_id, "how": result.how, "message": result.message})
     else:
         output.line(f"{result.run_id}: {result.message}")
     raise typer.Exit(int(ExitCode.ENVIRONMENT if result.how == "late" else ExitCode.OK))
+
+
+@app.command("reap")
+def reap_runs(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help=f"{_RUN_HELP} Default: all that are lost.", autocompletion=complete.runs
+        ),
+    ] = None,
+    runs: RunsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """End what runs whose supervisor is dead have left, on every host. Exit 3 when a host does not answer."""
+    from dataclasses import asdict
+
+    from dsforge.launch import reap
+    from dsforge.runs import registry
+
+    if json:
+        output.use_json()
+    root = runs_root(runs)
+    chosen = [registry.find_run(root, run)] if run is not None else registry.lost_runs(root)
+    reaped = [reap.reap(run_dir, dict(os.environ)) for run_dir in chosen]
+    if json:
+        output.as_json({"runs": [{**asdict(one), "clean": one.is_clean} for one in reaped]})
+    else:
+        for one in reaped:
+            output.line(f"{one.run_id}: {one.words}")
+        if not reaped:
+            output.note("note: no run is lost")
+    raise typer.Exit(int(ExitCode.OK if all(one.is_clean for one in reaped) else ExitCode.ENVIRONMENT))

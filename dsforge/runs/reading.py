@@ -44,6 +44,15 @@ def read_exits(attempt: AttemptDir) -> tuple[ExitRecord, ...]:
     return tuple(sorted(exits, key=lambda record: record.failed_at or record.time))
 
 
+def read_hosts(attempt: AttemptDir) -> tuple[str, ...]:
+    """Return the hosts of an attempt by node; none where its hostfile cannot be read."""
+    try:
+        lines = attempt.hostfile.read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        return ()
+    return tuple(line.split()[0] for line in lines if line.strip())
+
+
 def _rank_lines(attempt: AttemptDir) -> list[Line]:
     return [line for stream in sorted(attempt.path.glob("ranks-*.jsonl")) for line in _lines(stream)]
 

@@ -45,6 +45,7 @@ SURFACE = {
     "runs show": "--json --runs",
     "runs logs": "--attempt --rank --runs",
     "runs stop": "--json --now --runs",
+    "runs reap": "--json --runs",
 }
 
 

@@ -55,10 +55,11 @@ class Host:
 
 @dataclass
 class Cluster:
-    """A bridge with hosts on it: the first starts jobs, the others run them."""
+    """A bridge with hosts on it: the first starts jobs, the others run them, the last are spares."""
 
     folder: Path
     hosts: list[Host] = field(default_factory=list)
+    spared: int = 0
 
     @property
     def head(self) -> Host:
@@ -66,14 +67,19 @@ class Cluster:
 
     @property
     def workers(self) -> list[Host]:
-        return self.hosts[1:]
+        return self.hosts[1 : len(self.hosts) - self.spared]
+
+    @property
+    def spares(self) -> list[Host]:
+        return self.hosts[len(self.hosts) - self.spared :]
 
     @property
     def ssh_options(self) -> str:
         return f"-F {self.folder / 'config'}"
 
-    def up(self, workers: int) -> None:
+    def up(self, workers: int, spares: int = 0) -> None:
         """Build it all; CalledProcessError where this machine has no right to."""
+        self.spared = spares
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / "key"], check=True)
         (self.folder / "config").write_text(_SSH.format(folder=self.folder))
         Path("/run/sshd").mkdir(exist_ok=True)  # sshd does not start without it
@@ -81,7 +87,7 @@ class Cluster:
         self._bridge = f"dsf{mark}"
         _ip("link", "add", self._bridge, "type", "bridge")
         _ip("link", "set", self._bridge, "up")
-        for number in range(workers + 1):
+        for number in range(workers + spares + 1):
             host = Host(f"dsf{mark}h{number}", f"10.77.{mark % 250}.{number + 1}")
             self.hosts.append(host)
             outside = f"v{mark}n{number}"
@@ -96,13 +102,13 @@ class Cluster:
             _ip("-n", host.name, "link", "set", "lo", "up")
         program = shutil.which("sshd", path=_SBIN)
         assert program is not None
-        for host in self.workers:
+        for host in self.hosts[1:]:
             configuration = self.folder / host.address
             configuration.write_text(_SSHD.format(folder=self.folder, address=host.address))
             with (self.folder / "sshd.log").open("ab") as log:
                 words = host.inside(program, "-D", "-e", "-f", str(configuration))
                 host.daemon = subprocess.Popen(words, stdout=log, stderr=log)
-        for host in self.workers:
+        for host in self.hosts[1:]:
             self._wait_for(host)
 
     def _wait_for(self, host: Host) -> None:

@@ -1,0 +1,110 @@
+"""What a run comes back from, and what is ended when nobody is left to do it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.hosts import Cluster
+from tests.cluster.runs import TWO_NODES, parent_of
+from tests.cluster.test_launch import (
+    ENDLESS,
+    PATIENCE_SECONDS,
+    environ_of,
+    gone_within,
+    launched,
+    marked,
+    recipe_for,
+    trainer_of,
+)
+from tests.support.recipes import write
+
+pytestmark = pytest.mark.cluster
+
+STEPS = ("train.steps=40", "checkpoint.every_steps=10")
+
+
+def undisturbed(cluster: Cluster, folder: Path) -> list[float]:
+    """Return the losses of the same two ranks on one machine."""
+    folder.mkdir()
+    recipe = write(folder, TWO_NODES.replace("nodes: 2, gpus_per_node: 1", "nodes: 1, gpus_per_node: 2"))
+    command = (sys.executable, "-m", "dsforge.cli", "launch", str(recipe), "--json", *STEPS)
+    done = subprocess.run(
+        command, cwd=folder, env=environ_of(cluster), capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)["losses"]
+
+
+def test_a_spare_takes_the_place_of_a_lost_host(cluster: Cluster, tmp_path: Path):
+    cut, (spare,) = cluster.workers[1], cluster.spares
+    recipe = recipe_for(cluster, tmp_path, launcher="ssh", restarts=1)
+    recipe.write_text(recipe.read_text().replace("hostfile: hosts", "hostfile: hosts, spares: 1"))
+    with (tmp_path / "hosts").open("a") as hosts:
+        hosts.write(f"{spare.address} slots=1\n")
+    with launched(cluster, recipe, *STEPS) as one:
+        one.wait_for_a_step()
+        try:
+            cluster.connect(cut, connected=False)
+            told = one.end(PATIENCE_SECONDS)
+        finally:
+            cluster.connect(cut, connected=True)
+        said = (tmp_path / "told").read_text()
+        assert one.process.returncode == 0, said
+        assert gone_within(told["run_id"], 30.0)  # the lost host's own guard ends what was left there
+        places = {rank: report.host for rank, report in one.reports(attempt=2).items()}
+        shown = subprocess.run(
+            (sys.executable, "-m", "dsforge.cli", "runs", "show", "--runs", str(one.runs)),
+            env=environ_of(cluster),
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    assert places == {0: cluster.workers[0].name, 1: spare.name}
+    assert f"{spare.address} stands in for {cut.address}" in said
+    assert f"attempt 2 on {cluster.workers[0].address}, {spare.address}" in shown
+    assert told["attempts"] == 2
+    assert told["losses"] == pytest.approx(undisturbed(cluster, tmp_path / "alone"), abs=1e-5)
+
+
+def test_what_nobody_is_left_to_end_is_reaped_on_its_host(cluster: Cluster, tmp_path: Path):
+    """The supervisor is killed, and on a host the guard and the connection; its rank stands still."""
+    with launched(cluster, recipe_for(cluster, tmp_path, launcher="ssh"), *ENDLESS) as one:
+        one.wait_for_a_step()
+        run_id, left = one.run_dir.path.name, Path("/proc", str(trainer_of(one, 1)))
+        wrapper = parent_of(left)
+        agent = parent_of(parent_of(wrapper))
+        assert b"dsforge.rank.agent" in (agent / "cmdline").read_bytes()
+        (guard,) = [path for path in marked("DSFORGE_RUN_ID", run_id) if _is_guard_of(path, 1)]
+        for process in (left, wrapper):
+            os.kill(int(process.name), signal.SIGSTOP)
+        for process in (guard, agent):
+            os.kill(int(process.name), signal.SIGKILL)
+        os.kill(one.supervisor(), signal.SIGKILL)
+        words = ("-m", "dsforge.cli", "runs", "reap", "--json", "--runs", str(one.runs))
+        done = subprocess.run(
+            cluster.head.inside(sys.executable, *words),
+            env=environ_of(cluster),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert gone_within(run_id, 1.0)
+        (told,) = json.loads(done.stdout)["runs"]
+        assert one.state is not None
+        end = one.state.exit
+    assert told["hosts"][cluster.workers[1].address] == {"found": 2, "left": 0}
+    assert (told["run_id"], told["clean"], told["silent"]) == (run_id, True, {})
+    assert end is not None
+    assert (one.state.state, end.kind, end.reason) == ("failed", "launcher_died", "launcher")
+
+
+def _is_guard_of(process: Path, node: int) -> bool:
+    words = (process / "cmdline").read_bytes().split(b"\0")
+    return b"dsforge.rank.guard" in words and words[-2] == str(node).encode()
