@@ -10,13 +10,13 @@ from typing import Any
 
 from dsforge.base import lease, oom, processes
 from dsforge.base.canonical import dump_line
-from dsforge.base.exits import ExitCode, ExitKind, code_of_signal
+from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.files import append_line
 from dsforge.base.oom import OomWatch
-from dsforge.base.processes import ProcessId, signal_name
+from dsforge.base.processes import ProcessId
 from dsforge.base.text import first_line, without_escapes
 from dsforge.launch.asking import Asking
-from dsforge.launch.cause import STOPPED, Cause, Evidence, LostHost, find_cause
+from dsforge.launch.cause import STOPPED, Cause, Evidence, LostHost, asked_to_stop, find_cause
 from dsforge.launch.command import beginning, checkpoint_dir
 from dsforge.launch.external_resume import makes_steps
 from dsforge.launch.far import Far
@@ -225,9 +225,8 @@ class Attempt:
         if self._launcher.keeper and self._lost_nodes() and number == signal.SIGTERM:
             return None  # so a scheduler ends what is left of a job that has lost a host
         who = "" if self._signals.first else f"{self._launcher.runner} was "
-        message = f"{who}stopped by {signal_name(number)}"
-        if number == self._launcher.notice:
-            number, message = signal.SIGTERM, "stopped before the end of the job's time"
+        cause = asked_to_stop(number, self._launcher.notice)
+        message = who + cause.message
         if self._signals.at_once:
             message += ", at once"
         elif self._failed():
@@ -236,8 +235,7 @@ class Attempt:
             message += (
                 f", but not all was done within launch.stop_timeout, {self._asking.timeout_seconds:g} s"
             )
-        kind = ExitKind.INTERRUPTED if number == signal.SIGINT else ExitKind.TERMINATED
-        return Cause(kind, code_of_signal(number), message, signal=number)
+        return replace(cause, message=message)
 
     def _own_cause(self, started: float) -> Cause | None:
         follower, launch = self.follower, self._plan.launch

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import json
 import os
-import signal
 import socket
 import time
 from dataclasses import replace
@@ -14,11 +13,11 @@ from functools import partial
 
 from dsforge.base import lease, prctl, processes
 from dsforge.base.canonical import dump_line
-from dsforge.base.exits import ExitCode, ExitKind, code_of_signal
+from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.files import append_line
 from dsforge.launch import machine, op_cache
 from dsforge.launch.attempt import Attempt
-from dsforge.launch.cause import STOPPED, Cause
+from dsforge.launch.cause import STOPPED, Cause, asked_to_stop
 from dsforge.launch.command import beginning, build_command, describe_launch
 from dsforge.launch.create import create_run, disk_error, vanished
 from dsforge.launch.follow import SUPERVISOR
@@ -26,6 +25,7 @@ from dsforge.launch.hosts import check_hosts, refuse
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.preflight import Preflight, look
 from dsforge.launch.program import missing_tools, unknown_revision
+from dsforge.launch.requeued import outcome_of, requeued_run
 from dsforge.launch.restarts import Decision, Failure, decide
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.stand_in import AttemptHosts, faults
@@ -37,10 +37,13 @@ from dsforge.records.streams import Event, MetricsLine
 from dsforge.records.way_on import find_way_on
 
 
-def launch_run(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = False) -> RunOutcome:
+def launch_run(
+    request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = False, goes_on: bool = False
+) -> RunOutcome:
     """Start a run and supervise it to its end; no process of it is left.
 
-    Hosts that are reached over ssh are looked at first, unless they are known to be well.
+    Hosts that are reached over ssh are looked at first, unless they are known to be well. `goes_on`: in a job
+    that Slurm has queued again, go on in the run that it began.
 
     An OSError or ValueError of `on_event` loses what it would have told, nothing else. DsforgeError when this
     machine cannot run the plan or the run directory cannot be written.
@@ -48,7 +51,17 @@ def launch_run(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool =
     request = with_absolute_paths(request)
     on_event = expendable(on_event)
     found = _prepare(request, on_event, hosts_known=hosts_known)
+    begun = requeued_run(request) if goes_on else None
+    if begun is not None:
+        state = read_state(begun.state)
+        if state is not None and state.state == "succeeded":
+            return outcome_of(begun, state)
+        on_event(
+            ProgressEvent(time.time(), "note", f"the job was queued again: run {begun.path.name} goes on")
+        )
     with StopSignals(launcher_of(request.plan).notice) as signals:
+        if begun is not None:
+            return _supervise(_Run(request, begun, found, on_event, signals, read_state(begun.state)))
         return _supervise(_Run(request, create_run(request), found, on_event, signals))
 
 
@@ -61,7 +74,9 @@ def go_on(request: LaunchRequest, run_dir: RunDir, on_event: OnEvent) -> RunOutc
     on_event = expendable(on_event)
     found = _prepare(request, on_event)
     with StopSignals(launcher_of(request.plan).notice) as signals:
-        return _supervise(_Run(request, run_dir, found, on_event, signals, read_state(run_dir.state)))
+        run = _Run(request, run_dir, found, on_event, signals, read_state(run_dir.state))
+        run.queues_again = _requeues(request)
+        return _supervise(run)
 
 
 def _prepare(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = False) -> Preflight:
@@ -193,7 +208,8 @@ class _Run:
         self._stepped: MetricsLine | None = None
         supervisor = processes.identify(os.getpid())
         assert supervisor is not None, "this process runs"
-        self._queues_again = before is not None and _requeues(request)
+        self.queues_again = False
+        """Whether the job is to be queued again when its time is up."""
         self._state = RunState(
             run_id=run_dir.path.name,
             name=request.plan.name,
@@ -289,23 +305,12 @@ class _Run:
 
     def _stopped(self) -> Cause:
         """Return that somebody asked for the end while the run waited for its next attempt."""
-        number = self._signals.first
+        number, notice = self._signals.first, launcher_of(self._request.plan).notice
         assert number is not None, "asked before"
-        message = f"stopped by {processes.signal_name(number)} while it waited for its next attempt"
-        if number == launcher_of(self._request.plan).notice:
-            number, message = signal.SIGTERM, "stopped before the end of the job's time"
+        cause = asked_to_stop(number, notice, " while it waited for its next attempt")
         last = self._last_metrics.step if self._last_metrics is not None else None
-        message = find_way_on(beginning(self._request, self.run_dir), last).after(message)
-        kind = ExitKind.INTERRUPTED if number == signal.SIGINT else ExitKind.TERMINATED
-        return Cause(kind, code_of_signal(number), message, signal=number, reason=Reason.STOPPED)
-
-    def _add_requeue(self, attempt: int, before: RunState) -> None:
-        """Say why a job starts again, unless the one before it has said so."""
-        if any(restart.attempt == attempt for restart in before.restarts):
-            return
-        why = before.exit.message.splitlines()[0] if before.exit else "its supervisor did not live to say why"
-        again = Restart(attempt, time.time(), f"the job was queued again; {why}", requeued=True)
-        self._state = replace(self._state, restarts=(*before.restarts, again))
+        way_on = find_way_on(beginning(self._request, self.run_dir), last)
+        return replace(cause, message=way_on.after(cause.message), reason=Reason.STOPPED)
 
     def _end(self, cause: Cause | None, not_restarted: str | None = None) -> RunOutcome:
         if cause is None:
@@ -336,7 +341,7 @@ class _Run:
         """Tell whether the job's time is up and it is to queue again, and nobody wants the run to end."""
         notice = launcher_of(self._request.plan).notice
         is_told = notice is not None and self._signals.first == notice
-        return self._queues_again and is_told and not self._signals.at_once
+        return self.queues_again and is_told and not self._signals.at_once
 
     def _abandon(self, error: BaseException) -> None:
         kind, code = ExitKind.BUG, ExitCode.BUG

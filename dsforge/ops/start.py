@@ -40,7 +40,7 @@ def start(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> tup
     request = prepare(loaded, options)
     if is_to_submit(request):
         return request.plan, follow_run(submit_run(request, on_event), request.plan, on_event)
-    return request.plan, launch_run(request, on_event)
+    return request.plan, launch_run(request, on_event, goes_on=True)
 
 
 def prepare(loaded: LoadedRecipe, options: StartOptions) -> LaunchRequest:

@@ -91,6 +91,11 @@ class RunDir:
         return self.path / "slurm-job"
 
     @property
+    def allocation(self) -> Path:
+        """Id of the Slurm job in which `dsforge launch` itself was started, by a script of the user's."""
+        return self.path / "allocation"
+
+    @property
     def job_log(self) -> Path:
         """What the batch script of that job printed, the supervisor included."""
         return self.path / "job.log"
