@@ -44,13 +44,14 @@ def build_command(
     run_dir: RunDir,
     attempt: int,
     *,
+    bundle: Path,
     bash: Path,
     deepspeed: Path | None,
     master_port: str,
     ops_dir: Path,
     python_path: str | None = None,
 ) -> Command:
-    """Return what starts one attempt: exactly the bundle's launch.sh, as a user can run it by hand."""
+    """Return what starts one attempt: a bundle's launch.sh, as a user can run it by hand."""
     caller = {**request.environ, **request.plan.launch.env}
     attempt_dir = run_dir.attempt(attempt)
     here = launcher_of(request.plan).here
@@ -79,7 +80,7 @@ def build_command(
         environ["PYTHONPATH"] = python_path
     environ.update(request.extra_environ)
     return Command(
-        argv=(str(bash), str(run_dir.bundle / "launch.sh")),
+        argv=(str(bash), str(bundle / "launch.sh")),
         environ=environ,
         cwd=attempt_dir.path,
     )
@@ -99,6 +100,7 @@ def describe_launch(
         request,
         run_dir,
         1,
+        bundle=run_dir.bundle,
         bash=bash or Path("bash"),
         deepspeed=deepspeed,
         master_port=request.environ.get("MASTER_PORT") or "(a free port)",

@@ -204,7 +204,7 @@ class _Run:
         self._validation_losses: dict[int, float] = {}
         self._last_metrics: MetricsLine | None = None
         self._failures: list[Failure] = []
-        self._hosts = AttemptHosts(request, found)
+        self._hosts = AttemptHosts(request, run_dir, found)
         self._stepped: MetricsLine | None = None
         supervisor = processes.identify(os.getpid())
         assert supervisor is not None, "this process runs"
@@ -244,12 +244,16 @@ class _Run:
 
     def _attempt(self) -> Cause | None:
         number = self._state.attempt
+        self._stepped = None
         found = self._found
         assert found.bash is not None, "refused before"
         directory = self.run_dir.attempt(number)
         directory.path.mkdir()
-        if number > 1 and (cause := self._hosts.choose(partial(self._tell, directory))) is not None:
-            return cause
+        if number > 1:
+            cause = self._hosts.choose(directory, partial(self._tell, directory))
+            self._request = self._hosts.request
+            if cause is not None:
+                return cause
         self._hosts.write(directory)
         environ = {**self._request.environ, **self._request.extra_environ}
         port, why = machine.rendezvous_port(environ, here=launcher_of(self._request.plan).here)
@@ -259,6 +263,7 @@ class _Run:
             self._request,
             self.run_dir,
             number,
+            bundle=self._hosts.bundle,
             bash=found.bash,
             deepspeed=found.deepspeed,
             master_port=str(port),
@@ -311,6 +316,14 @@ class _Run:
         last = self._last_metrics.step if self._last_metrics is not None else None
         way_on = find_way_on(beginning(self._request, self.run_dir), last)
         return replace(cause, message=way_on.after(cause.message), reason=Reason.STOPPED)
+
+    def _add_requeue(self, attempt: int, before: RunState) -> None:
+        """Say why a job starts again, unless the one before it has said so."""
+        if any(restart.attempt == attempt for restart in before.restarts):
+            return
+        why = before.exit.message.splitlines()[0] if before.exit else "its supervisor did not live to say why"
+        again = Restart(attempt, time.time(), f"the job was queued again; {why}", requeued=True)
+        self._state = replace(self._state, restarts=(*before.restarts, again))
 
     def _end(self, cause: Cause | None, not_restarted: str | None = None) -> RunOutcome:
         if cause is None:

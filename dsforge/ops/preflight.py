@@ -15,6 +15,7 @@ from dsforge.launch.preflight import look
 from dsforge.launch.survey import Seen
 from dsforge.launch.types import LaunchRequest
 from dsforge.ops.bundles import bundle_for
+from dsforge.ops.fewer_hosts import changes_without
 from dsforge.ops.start import StartOptions, prepare
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
@@ -118,15 +119,6 @@ def without_failed(
         ) from None
     warned = tuple(replace(one, severity=Severity.WARNING) for one in failed.findings)
     return replace(result, findings=(*result.findings, *warned), left_out=tuple(names), changes=changes)
-
-
-def changes_without(plan: Plan, hosts: Sequence[str]) -> tuple[str, ...]:
-    """Return the changes of a recipe that leave out some of its hosts; its spares are the first to go."""
-    left = plan.layout.nodes + plan.spares - len(hosts)
-    nodes = min(plan.layout.nodes, left)
-    spares = (f"cluster.spares={left - nodes}",) if plan.spares else ()
-    choice = "@".join(filter(None, (plan.exclude, *hosts)))
-    return (f"cluster.nodes={nodes}", *spares, f"cluster.exclude={choice}")
 
 
 def _host_of(finding: Finding) -> str | None:

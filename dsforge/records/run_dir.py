@@ -46,6 +46,11 @@ class AttemptDir:
         return self.path / "hostfile"
 
     @property
+    def bundle(self) -> Path:
+        """The rendered files, where the attempt was planned anew and does not use the run's."""
+        return self.path / "bundle"
+
+    @property
     def launcher_log(self) -> Path:
         """What the launcher program itself printed."""
         return self.path / "launcher.log"

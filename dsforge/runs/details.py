@@ -91,7 +91,9 @@ def show_run(run_dir: RunDir) -> RunDetails:
     state = state_or_fail(run_dir)
     numbers = run_dir.attempts()
     summary, manifest = summarise(run_dir), read_run_manifest(run_dir.manifest)
-    plan = _plan(run_dir.bundle / "plan.json")
+    # The last attempt may have been planned anew.
+    bundles = [run_dir.attempt(number).bundle for number in reversed(numbers)]
+    plan = _plan(next((one for one in bundles if one.is_dir()), run_dir.bundle) / "plan.json")
     metrics = summarise_metrics([read_metrics(run_dir.attempt(number)) for number in numbers])
     begun = _beginning(run_dir, manifest, plan) if summary.state in _ENDED_EARLY else None
     return RunDetails(

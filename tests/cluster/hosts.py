@@ -100,16 +100,30 @@ class Cluster:
             ):
                 _ip("-n", host.name, *words)
             _ip("-n", host.name, "link", "set", "lo", "up")
-        program = shutil.which("sshd", path=_SBIN)
-        assert program is not None
         for host in self.hosts[1:]:
-            configuration = self.folder / host.address
-            configuration.write_text(_SSHD.format(folder=self.folder, address=host.address))
-            with (self.folder / "sshd.log").open("ab") as log:
-                words = host.inside(program, "-D", "-e", "-f", str(configuration))
-                host.daemon = subprocess.Popen(words, stdout=log, stderr=log)
+            self._start(host)
         for host in self.hosts[1:]:
             self._wait_for(host)
+
+    def _start(self, host: Host) -> None:
+        program = shutil.which("sshd", path=_SBIN)
+        assert program is not None
+        configuration = self.folder / host.address
+        configuration.write_text(_SSHD.format(folder=self.folder, address=host.address))
+        with (self.folder / "sshd.log").open("ab") as log:
+            words = host.inside(program, "-D", "-e", "-f", str(configuration))
+            host.daemon = subprocess.Popen(words, stdout=log, stderr=log)
+
+    def crash(self, host: Host) -> None:
+        """End everything that runs on a host, at once."""
+        assert host.daemon is not None
+        host.daemon.kill()
+        host.daemon.wait()
+
+    def boot(self, host: Host) -> None:
+        """Have a host that crashed answer again."""
+        self._start(host)
+        self._wait_for(host)
 
     def _wait_for(self, host: Host) -> None:
         words = self.head.inside("ssh", "-F", str(self.folder / "config"), host.address, "true")
@@ -128,8 +142,7 @@ class Cluster:
         """Take it all down."""
         for host in self.hosts:
             if host.daemon is not None:
-                host.daemon.kill()
-                host.daemon.wait()
+                self.crash(host)
             subprocess.run(["ip", "netns", "del", host.name], check=False)
         subprocess.run(["ip", "link", "del", self._bridge], check=False)
 

@@ -30,9 +30,10 @@ pytestmark = pytest.mark.cluster
 STEPS = ("train.steps=40", "checkpoint.every_steps=10")
 
 
-def undisturbed(cluster: Cluster, folder: Path) -> list[float]:
-    """Return the losses of the same two ranks on one machine."""
-    folder.mkdir()
+@pytest.fixture(scope="module")
+def alone(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The losses of the same two ranks on one machine."""
+    folder = tmp_path_factory.mktemp("alone")
     recipe = write(folder, TWO_NODES.replace("nodes: 2, gpus_per_node: 1", "nodes: 1, gpus_per_node: 2"))
     command = (sys.executable, "-m", "dsforge.cli", "launch", str(recipe), "--json", *STEPS)
     done = subprocess.run(
@@ -41,7 +42,7 @@ def undisturbed(cluster: Cluster, folder: Path) -> list[float]:
     return json.loads(done.stdout)["losses"]
 
 
-def test_a_spare_takes_the_place_of_a_lost_host(cluster: Cluster, tmp_path: Path):
+def test_a_spare_takes_the_place_of_a_lost_host(cluster: Cluster, tmp_path: Path, alone: list[float]):
     cut, (spare,) = cluster.workers[1], cluster.spares
     recipe = recipe_for(cluster, tmp_path, launcher="ssh", restarts=1)
     recipe.write_text(recipe.read_text().replace("hostfile: hosts", "hostfile: hosts, spares: 1"))
@@ -69,7 +70,29 @@ def test_a_spare_takes_the_place_of_a_lost_host(cluster: Cluster, tmp_path: Path
     assert f"{spare.address} stands in for {cut.address}" in said
     assert f"attempt 2 on {cluster.workers[0].address}, {spare.address}" in shown
     assert told["attempts"] == 2
-    assert told["losses"] == pytest.approx(undisturbed(cluster, tmp_path / "alone"), abs=1e-5)
+    assert told["losses"] == pytest.approx(alone, abs=1e-5)
+
+
+def test_without_a_spare_the_run_goes_on_with_fewer_hosts(
+    cluster: Cluster, tmp_path: Path, alone: list[float]
+):
+    """The global batch is as it was, so the losses are those of two hosts."""
+    lost = cluster.workers[0]
+    recipe = recipe_for(cluster, tmp_path, launcher="ssh", restarts=1, shrink=True)
+    recipe.write_text(recipe.read_text().replace("parallel: {dp: 2}", "parallel: {dp: auto, zero: 0}"))
+    with launched(cluster, recipe, *STEPS) as one:
+        one.wait_for_a_step()
+        try:
+            cluster.crash(lost)
+            told = one.end(PATIENCE_SECONDS)
+        finally:
+            cluster.boot(lost)
+        said = (tmp_path / "told").read_text()
+        assert one.process.returncode == 0, said
+        reports = one.reports(attempt=2)
+    assert "planned anew for 1 nodes, without" in said
+    assert [(report.host, report.world_size) for report in reports.values()] == [(cluster.workers[1].name, 1)]
+    assert told["losses"] == pytest.approx(alone, abs=1e-5)
 
 
 def test_what_nobody_is_left_to_end_is_reaped_on_its_host(cluster: Cluster, tmp_path: Path):
