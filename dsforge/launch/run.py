@@ -254,6 +254,8 @@ class _Run:
             self._request = self._hosts.request
             if cause is not None:
                 return cause
+            if self._signals.first is not None:
+                return self._stopped()
         self._hosts.write(directory)
         environ = {**self._request.environ, **self._request.extra_environ}
         port, why = machine.rendezvous_port(environ, here=launcher_of(self._request.plan).here)

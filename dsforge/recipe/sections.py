@@ -310,7 +310,7 @@ class LaunchSection(Section):
     restart_window: Seconds = Field(
         default=0.0, description="restarts counts those within this time; 0: those of the whole run."
     )
-    restart_backoff: Seconds = Field(
+    restart_backoff: Annotated[Seconds, Field(le=60)] = Field(
         default=1.0,
         description="Wait before the second restart in a row without a new checkpoint, twice as long before "
         "each further one, a minute at most; the first starts at once. 0: no wait.",
