@@ -96,12 +96,8 @@ def stop(run_dir: RunDir, environ: Mapping[str, str], *, at_once: bool) -> StopR
 def _check_lost(run_dir: RunDir, state: RunState) -> None:
     summary = summarise(run_dir)
     is_elsewhere = state.host != socket.gethostname() and job_of(run_dir) is None
-    if is_elsewhere and summary.state in ACTIVE_STATES:
-        alive = _is_held_elsewhere(run_dir)
-    else:
-        check_unsupervised(run_dir, state)
-        alive = summary.state in (*ACTIVE_STATES, QUEUED)
-    if alive:
+    alive = summary.state in (*ACTIVE_STATES, QUEUED)
+    if alive and not (is_elsewhere and not _is_held_elsewhere(run_dir)):
         raise DsforgeError(
             "DSF722",
             f"run {summary.run_id} is {summary.state}, and its supervisor lives",
@@ -109,6 +105,7 @@ def _check_lost(run_dir: RunDir, state: RunState) -> None:
             f"`dsforge runs stop {summary.run_id}` ends it",
             exit_code=ExitCode.FINDINGS,
         )
+    check_unsupervised(run_dir, state)
 
 
 def _is_held_elsewhere(run_dir: RunDir) -> bool:
