@@ -97,9 +97,10 @@ class Launched:
     def reports(self, attempt: int = 1) -> dict[int, WorldReport]:
         return {line.rank: line for line in self.lines(attempt) if isinstance(line, WorldReport)}
 
-    def wait_for_a_step(self) -> None:
+    def wait_for_a_step(self, attempt: int = 1) -> None:
         def stepped() -> bool:
-            return self.runs.exists() and any(isinstance(line, MetricsLine) for line in self.lines())
+            lines = self.lines(attempt) if self.runs.exists() else []
+            return any(isinstance(line, MetricsLine) for line in lines)
 
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not stepped():

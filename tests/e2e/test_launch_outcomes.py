@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 
 import pytest
@@ -111,6 +112,17 @@ def test_a_killed_rank_is_restarted_and_an_exception_once_at_a_step(supervise):
     end = run.state().exit
     assert end.reason == "program"
     assert end.not_restarted == "it would end the same way again: program, after step 29 as before"
+
+
+def test_a_request_to_stop_ends_the_wait_for_the_next_attempt(supervise):
+    run = supervise(plan={"restarts": 9, "restart_backoff_seconds": 60.0}, environ={"TINY_KILL_STEP": "2"})
+    run.until(lambda: "attempt 3 starts in 60 s" in (run.folder / "progress.jsonl").read_text())
+    assert run.left() == []
+    run.process.send_signal(signal.SIGTERM)
+    outcome = run.outcome()
+    assert (outcome["kind"], outcome["code"], outcome["attempts"]) == ("terminated", 143, 2)
+    assert outcome["message"].startswith("stopped by SIGTERM while it waited for its next attempt; ")
+    assert (run.state().state, len(run.state().restarts)) == ("stopped", 1)
 
 
 @pytest.mark.parametrize(
