@@ -16,8 +16,9 @@ def changes_without(plan: Plan, hosts: Sequence[str]) -> tuple[str, ...]:
     nodes = min(plan.layout.nodes, left)
     spares = (f"cluster.spares={left - nodes}",) if plan.spares else ()
     choice = "@".join(filter(None, (plan.exclude, *hosts)))
-    # One node alone would be taken for this machine.
-    launcher = (f"launch.launcher={plan.launch.launcher}",) if nodes == 1 < plan.layout.nodes else ()
+    # Where the launcher is left open, one node alone would be taken for this machine.
+    is_open = any(decision.key == "launch.launcher" for decision in plan.decisions)
+    launcher = (f"launch.launcher={plan.launch.launcher}",) if nodes == 1 and is_open else ()
     return (f"cluster.nodes={nodes}", *spares, f"cluster.exclude={choice}", *launcher)
 
 
