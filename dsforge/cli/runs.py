@@ -119,12 +119,19 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
 def _show_attempts(found: RunDetails) -> None:
     """Tell why each attempt was made, on which hosts where there are several, and why there was no other."""
     for restart in found.state.restarts:
-        output.line(f"  restart   attempt {restart.attempt}: {first_line(restart.why)}")
+        why = f" ({_spelt(restart.reason)})" if restart.reason is not None else ""
+        output.line(f"  restart   attempt {restart.attempt}{why}: {first_line(restart.why)}")
     if len(found.attempts) > 1 and any(len(attempt.hosts) > 1 for attempt in found.attempts):
         for attempt in found.attempts:
             output.line(f"  hosts     attempt {attempt.number} on {_some(attempt.hosts)}")
-    if found.state.exit is not None and found.state.exit.not_restarted is not None:
-        output.line(f"  ended     not restarted: {found.state.exit.not_restarted}")
+    end = found.state.exit
+    if end is not None and end.not_restarted is not None:
+        why = f" ({_spelt(end.reason)})" if end.reason is not None else ""
+        output.line(f"  ended     not restarted{why}: {end.not_restarted}")
+
+
+def _spelt(reason: str) -> str:
+    return reason.replace("_", " ")
 
 
 def _some(hosts: Sequence[str]) -> str:

@@ -139,11 +139,11 @@ def test_attempts_are_shown_with_their_hosts_and_why_there_was_no_other(cli: Cli
     for number, hosts in ((1, "ab"), (2, "ac")):
         run.attempt(number).hostfile.write_text("".join(f"{host} slots=1\n" for host in hosts))
     lines = cli("runs", "show", "--runs", tmp_path).out.splitlines()
-    first = lines.index("  restart   attempt 2: host b is gone")
+    first = lines.index("  restart   attempt 2 (host lost): host b is gone")
     assert lines[first + 1 : first + 4] == [
         "  hosts     attempt 1 on a, b",
         "  hosts     attempt 2 on a, c",
-        f"  ended     not restarted: {why}",
+        f"  ended     not restarted (numerics): {why}",
     ]
     told = cli("runs", "show", "--json", "--runs", tmp_path).json
     assert [attempt["hosts"] for attempt in told["attempts"]] == [["a", "b"], ["a", "c"]]
