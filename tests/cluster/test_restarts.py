@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from tests.cluster.hosts import Cluster
 from tests.cluster.runs import TWO_NODES, parent_of
 from tests.cluster.test_launch import (
     ENDLESS,
+    PATIENCE_SECONDS,
     environ_of,
     gone_within,
     launched,
@@ -29,21 +32,27 @@ pytestmark = pytest.mark.cluster
 STEPS = ("train.steps=30", "checkpoint.every_steps=5")
 
 
-@pytest.fixture(scope="module")
-def alone(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """The losses of the same two ranks on one machine."""
-    folder = tmp_path_factory.mktemp("alone")
+@contextmanager
+def alone(cluster: Cluster, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run the same two ranks on one machine, beside whatever else happens."""
+    folder.mkdir()
     recipe = write(folder, TWO_NODES.replace("nodes: 2, gpus_per_node: 1", "nodes: 1, gpus_per_node: 2"))
     command = (sys.executable, "-m", "dsforge.cli", "launch", str(recipe), "--json", *STEPS)
-    done = subprocess.run(
-        command, cwd=folder, env=environ_of(cluster), capture_output=True, text=True, check=True
-    )
-    return json.loads(done.stdout)["losses"]
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environ_of(cluster),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
-def test_a_spare_takes_the_place_of_a_lost_host_and_then_fewer_hosts_do(
-    cluster: Cluster, tmp_path: Path, alone: list[float]
-):
+def test_a_spare_takes_the_place_of_a_lost_host_and_then_fewer_hosts_do(cluster: Cluster, tmp_path: Path):
     """One host loses its network, the next one crashes; the global batch stays, and so do the losses."""
     (kept, cut), (spare,) = cluster.workers, cluster.spares
     recipe = recipe_for(cluster, tmp_path, launcher="ssh", restarts=2, shrink=True)
@@ -51,7 +60,7 @@ def test_a_spare_takes_the_place_of_a_lost_host_and_then_fewer_hosts_do(
     recipe.write_text(text.replace("parallel: {dp: 2}", "parallel: {dp: auto, zero: 0}"))
     with (tmp_path / "hosts").open("a") as hosts:
         hosts.write(f"{spare.address} slots=1\n")
-    with launched(cluster, recipe, *STEPS) as one:
+    with launched(cluster, recipe, *STEPS) as one, alone(cluster, tmp_path / "alone") as undisturbed:
         one.wait_for_a_step()
         try:
             cluster.connect(cut, connected=False)
@@ -63,6 +72,7 @@ def test_a_spare_takes_the_place_of_a_lost_host_and_then_fewer_hosts_do(
             cluster.boot(kept)
         said = (tmp_path / "told").read_text()
         assert one.process.returncode == 0, said
+        losses = json.loads(undisturbed.communicate(timeout=PATIENCE_SECONDS)[0])["losses"]
         assert gone_within(told["run_id"], 30.0)  # the lost host's own guard ends what was left there
         second, third = ({rank: r.host for rank, r in one.reports(attempt).items()} for attempt in (2, 3))
         assert one.state is not None
@@ -72,7 +82,7 @@ def test_a_spare_takes_the_place_of_a_lost_host_and_then_fewer_hosts_do(
     assert f"{spare.address} stands in for {cut.address}" in said
     assert f"planned anew for 1 nodes, without {kept.address}: " in said
     assert (told["attempts"], set(reasons) <= {"host_lost", "network"}) == (3, True)
-    assert told["losses"] == pytest.approx(alone, abs=1e-5)
+    assert told["losses"] == pytest.approx(losses, abs=1e-5)
 
 
 def test_what_nobody_is_left_to_end_is_reaped_on_its_host(cluster: Cluster, tmp_path: Path):
