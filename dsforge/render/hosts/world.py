@@ -24,18 +24,14 @@ _INCLUDE, _EXCLUDE = "cluster.include", "cluster.exclude"
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The planned hosts with their slots, in order. `gpus`: which of them, None where it is all of them.
+    """The planned hosts with their ranks, in order. `gpus`: those that are chosen, None where it is all.
 
-    `spares`: those that a restart may take.
+    `spares`: hosts that a restart may take.
     """
 
     hosts: Hosts
     gpus: Gpus | None = None
     spares: Hosts = field(default_factory=dict)
-
-    def ranks(self) -> Gpus:
-        """Return the GPUs of each host's ranks, in the order of the ranks."""
-        return self.gpus or {host: tuple(range(slots)) for host, slots in self.hosts.items()}
 
 
 def planned_world(hosts: Hosts, plan: Plan, file: str, place_of: PlaceOf) -> World:
@@ -57,9 +53,9 @@ def planned_world(hosts: Hosts, plan: Plan, file: str, place_of: PlaceOf) -> Wor
         kept = {host: tuple(set(gpus) - set(out.get(host, ()))) for host, gpus in left.items()}
         left = {host: tuple(sorted(gpus)) for host, gpus in kept.items() if gpus}
     _check_left(left, plan, place_of)
-    chosen = {host: hosts[host] for host in left}
-    if all(len(gpus) == chosen[host] for host, gpus in left.items()):
-        return _world(chosen, plan)
+    ranks = {host: len(gpus) for host, gpus in left.items()}
+    if all(count == hosts[host] for host, count in ranks.items()):
+        return _world(ranks, plan)
     if plan.spares:
         raise DsforgeError(
             "DSF721",
@@ -68,7 +64,7 @@ def planned_world(hosts: Hosts, plan: Plan, file: str, place_of: PlaceOf) -> Wor
             "choose whole hosts, or set cluster.spares=0",
             exit_code=ExitCode.FINDINGS,
         )
-    return World(chosen, left)
+    return World(ranks, left)
 
 
 def _world(hosts: Hosts, plan: Plan) -> World:
@@ -142,11 +138,8 @@ def _counted(layout: Layout, spares: int) -> str:
     return f"cluster.nodes {layout.nodes}" + (f" and cluster.spares {spares}" if spares else "")
 
 
-def check_hosts(hosts: Hosts, layout: Layout, file: str, *, chosen: bool = False, spares: int = 0) -> None:
-    """Raise DsforgeError DSF041 unless the hosts are the planned nodes and spares with the planned slots.
-
-    `chosen`: some of their GPUs are, so a host may have more.
-    """
+def check_hosts(hosts: Hosts, layout: Layout, file: str, *, spares: int = 0) -> None:
+    """Raise DsforgeError DSF041 unless the hosts are the planned nodes and spares with the planned slots."""
     needed, nodes = layout.nodes + spares, len(hosts) - spares
     if len(hosts) != needed:
         raise DsforgeError(
@@ -158,7 +151,7 @@ def check_hosts(hosts: Hosts, layout: Layout, file: str, *, chosen: bool = False
             exit_code=ExitCode.FINDINGS,
         )
     for host, slots in hosts.items():
-        if slots < layout.gpus_per_node or (slots > layout.gpus_per_node and not chosen):
+        if slots != layout.gpus_per_node:
             raise DsforgeError(
                 "DSF041",
                 f"{slots} slots, the recipe has cluster.gpus_per_node {layout.gpus_per_node}",

@@ -163,7 +163,7 @@ def test_auto_takes_pdsh_where_a_hostfile_is_named(tmp_path: Path):
     plan, bundle = plan_and_bundle(load_recipe(path))
     assert plan.launch.launcher == "pdsh"
     assert bundle.files["hostfile"] == "b slots=4\na slots=4\n"
-    assert '  --master_addr "$dsforge_first" \\\n' in bundle.files["launch.sh"]
+    assert '  --master_addr "$dsforge_first"\n' in bundle.files["launch.sh"]
 
 
 def test_nothing_is_rendered_where_nothing_says_how_nodes_are_reached(tmp_path: Path):
