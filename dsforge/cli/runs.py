@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,17 +16,21 @@ from dsforge.cli.options import JsonOption, RunsOption, runs_root
 from dsforge.cli.panels import PanelGroup
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dsforge.records.run_manifest import Revision
-    from dsforge.runs.details import AttemptDetails, MetricsSummary
+    from dsforge.runs.details import AttemptDetails, MetricsSummary, RunDetails
     from dsforge.runs.logs import RunLogs
     from dsforge.runs.registry import RunSummary
 
-app = typer.Typer(help="Runs: list, show, logs, stop.", cls=PanelGroup)
+app = typer.Typer(help="Runs: list, show, logs, stop, reap.", cls=PanelGroup)
 
 _ERROR_LINES = 20
 _MOST_FILES = 4
 _MOST_FAILURES = 5
 _MOST_OF_PACE = 6
+_MOST_HOSTS = 8
+"""Hosts of an attempt that are shown by name; --json has all."""
 _RUN_HELP = "A run's id, the beginning of one, or `latest`."
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=complete.runs)]
 LatestRunArgument = Annotated[
@@ -92,8 +97,7 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
     )
     if summary.loss is not None and summary.loss.time is not None:
         output.line(f"  lost      {_when(summary.loss.time)}")
-    for restart in found.state.restarts:
-        output.line(f"  restart   attempt {restart.attempt}: {first_line(restart.why)}")
+    _show_attempts(found)
     _show_pace(found.attempts)
     if manifest is not None:
         output.line(f"  recipe    {manifest.recipe_path}, {_revision(manifest.revision)}")
@@ -122,6 +126,29 @@ def _show_pace(attempts: tuple[AttemptDetails, ...]) -> None:
     told = [event for one in attempts for event in one.events if event.name in ("slow", "eased")]
     for event in told[-_MOST_OF_PACE:]:
         output.line(f"  {event.name:<9} {_when(event.time)}: {first_line(event.message)}")
+
+
+def _show_attempts(found: RunDetails) -> None:
+    """Tell why each attempt was made, on which hosts where there are several, and why there was no other."""
+    for restart in found.state.restarts:
+        why = f" ({_spelt(restart.reason)})" if restart.reason is not None else ""
+        output.line(f"  restart   attempt {restart.attempt}{why}: {first_line(restart.why)}")
+    if len(found.attempts) > 1 and any(len(attempt.hosts) > 1 for attempt in found.attempts):
+        for attempt in found.attempts:
+            output.line(f"  hosts     attempt {attempt.number} on {_some(attempt.hosts)}")
+    end = found.state.exit
+    if end is not None and end.not_restarted is not None:
+        why = f" ({_spelt(end.reason)})" if end.reason is not None else ""
+        output.line(f"  ended     not restarted{why}: {end.not_restarted}")
+
+
+def _spelt(reason: str) -> str:
+    return reason.replace("_", " ")
+
+
+def _some(hosts: Sequence[str]) -> str:
+    more = len(hosts) - _MOST_HOSTS
+    return ", ".join(hosts[:_MOST_HOSTS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _where(run: RunSummary) -> str:
@@ -224,13 +251,46 @@ def stop_run(
     json: JsonOption = False,
 ) -> None:
     """Stop a run after a checkpoint, and every process of it, also when its supervisor is dead."""
-    from dsforge.runs import registry, stop
+    from dsforge.launch import reap
+    from dsforge.runs import registry
 
     if json:
         output.use_json()
-    result = stop.stop_run(registry.find_run(runs_root(runs), run), at_once=now)
+    result = reap.stop(registry.find_run(runs_root(runs), run), dict(os.environ), at_once=now)
     if json:
         output.as_json({"run_id": result.run_id, "how": result.how, "message": result.message})
     else:
         output.line(f"{result.run_id}: {result.message}")
     raise typer.Exit(int(ExitCode.ENVIRONMENT if result.how == "late" else ExitCode.OK))
+
+
+@app.command("reap")
+def reap_runs(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help=f"{_RUN_HELP} Default: all that are lost.", autocompletion=complete.runs
+        ),
+    ] = None,
+    runs: RunsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """End what runs whose supervisor is dead have left, on every host. Exit 3 when a host does not answer."""
+    from dataclasses import asdict
+
+    from dsforge.launch import reap
+    from dsforge.runs import registry
+
+    if json:
+        output.use_json()
+    root = runs_root(runs)
+    chosen = [registry.find_run(root, run)] if run is not None else registry.lost_runs(root)
+    reaped = [reap.reap(run_dir, dict(os.environ)) for run_dir in chosen]
+    if json:
+        output.as_json({"runs": [{**asdict(one), "clean": one.is_clean} for one in reaped]})
+    else:
+        for one in reaped:
+            output.line(f"{one.run_id}: {one.words}")
+        if not reaped:
+            output.note("note: no run is lost")
+    raise typer.Exit(int(ExitCode.OK if all(one.is_clean for one in reaped) else ExitCode.ENVIRONMENT))

@@ -10,13 +10,13 @@ from typing import Any
 
 from dsforge.base import lease, oom, processes
 from dsforge.base.canonical import dump_line
-from dsforge.base.exits import ExitCode, ExitKind, code_of_signal
+from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.files import append_line
 from dsforge.base.oom import OomWatch
-from dsforge.base.processes import ProcessId, signal_name
+from dsforge.base.processes import ProcessId
 from dsforge.base.text import first_line, without_escapes
 from dsforge.launch.asking import Asking
-from dsforge.launch.cause import STOPPED, Cause, Evidence, LostHost, find_cause, with_lines
+from dsforge.launch.cause import STOPPED, Cause, Evidence, LostHost, asked_to_stop, find_cause, with_lines
 from dsforge.launch.command import beginning, checkpoint_dir
 from dsforge.launch.far import Far
 from dsforge.launch.follow import SUPERVISOR, Follower, Item
@@ -82,9 +82,8 @@ class Attempt:
     def run(self, command: Command, on_state: Callable[[str, ProcessId], None]) -> Cause | None:
         """Run to the end and return the cause of a failure, None for success; OSError when the disk refuses.
 
-        Whatever happens, no process of the attempt is left.
+        Its folder is there. Whatever happens, no process of the attempt is left.
         """
-        self._directory.path.mkdir()
         environ = {**self._request.environ, **command.environ}
         # The guard comes before what it guards and leaves after it.
         with lease.hold(self._directory.lease), guarded(environ, self._directory.path) as guard_pid:
@@ -223,9 +222,8 @@ class Attempt:
         if self._launcher.keeper and self._lost_nodes() and number == signal.SIGTERM:
             return None  # so a scheduler ends what is left of a job that has lost a host
         who = "" if self._signals.first else f"{self._launcher.runner} was "
-        message = f"{who}stopped by {signal_name(number)}"
-        if number == self._launcher.notice:
-            number, message = signal.SIGTERM, "stopped before the end of the job's time"
+        cause = asked_to_stop(number, self._launcher.notice)
+        message = who + cause.message
         if self._signals.at_once:
             message += ", at once"
         elif self._failed():
@@ -234,8 +232,7 @@ class Attempt:
             message += (
                 f", but not all was done within launch.stop_timeout, {self._asking.timeout_seconds:g} s"
             )
-        kind = ExitKind.INTERRUPTED if number == signal.SIGINT else ExitKind.TERMINATED
-        return Cause(kind, code_of_signal(number), message, signal=number)
+        return replace(cause, message=message)
 
     def _own_cause(self, started: float) -> Cause | None:
         follower, launch = self.follower, self._plan.launch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -89,6 +90,15 @@ class Cause:
             reason=self.reason.value,
             hint=self.hint,
         )
+
+
+def asked_to_stop(number: int, notice: int | None, when: str = "") -> Cause:
+    """Return that dsforge itself was asked to stop by a signal; `notice`: a scheduler's, of the job's end."""
+    message = f"stopped by {signal_name(number)}{when}"
+    if number == notice:
+        number, message = signal.SIGTERM, "stopped before the end of the job's time"
+    kind = ExitKind.INTERRUPTED if number == signal.SIGINT else ExitKind.TERMINATED
+    return Cause(kind, code_of_signal(number), message, signal=number)
 
 
 def find_cause(evidence: Evidence) -> Cause:

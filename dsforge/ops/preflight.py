@@ -16,6 +16,7 @@ from dsforge.launch.preflight import look
 from dsforge.launch.survey import Seen
 from dsforge.launch.types import LaunchRequest
 from dsforge.ops.bundles import bundle_for
+from dsforge.ops.fewer_hosts import changes_without
 from dsforge.ops.start import StartOptions, prepare
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
@@ -74,7 +75,8 @@ def preflight(
     request = _absolute(prepare(loaded, options))
     _check_reachable(request)
     found = look(request)
-    check = check_hosts(request, _reached(request, found.hosts), seconds)
+    hosts = _reached(request, (*found.hosts, *found.spares))
+    check = check_hosts(request, hosts, seconds)
     result = Preflight(
         request.plan,
         check.seen,
@@ -111,17 +113,16 @@ def without_failed(
     """
     blamed = {_host_of(one) for one in failed.findings if one.severity is Severity.ERROR}
     names = [seen.host for seen in failed.hosts if seen.host in blamed]
-    nodes = len(failed.hosts) - len(names)
-    if not blamed <= set(names) or not nodes:
+    if not blamed <= set(names) or len(names) == len(failed.hosts):
         return failed  # what is at fault is no single host
-    choice = "@".join(filter(None, (failed.plan.exclude, *names)))
-    changes = (f"cluster.nodes={nodes}", f"cluster.exclude={choice}")
+    changes = changes_without(failed.plan, names)
     try:
         result = preflight(reload(changes), options, seconds, quick=quick, build=build)
     except DsforgeError as error:
         raise DsforgeError(
             "DSF277",
-            f"without {', '.join(names)} there is no plan for {nodes} nodes: {error.message}",
+            f"without {', '.join(names)} there is no plan for {len(failed.hosts) - len(names)} nodes: "
+            f"{error.message}",
             error.place,
             error.hint or "leave parallel.dp to auto, or mend the hosts",
             ExitCode.FINDINGS,

@@ -1,8 +1,10 @@
-"""What a launching host asks a host before a run, and what that one answers: lines of JSON over ssh."""
+"""What a launching host asks a host before or after a run, and its answers: lines of JSON over ssh."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from dsforge.base.processes import ProcessId
 
 MARK = "dsforge-probe "
 """Before every answer: a login shell may print words of its own."""
@@ -217,6 +219,23 @@ class Built:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """End what is left of a run in its folder. `wrappers`: its ranks' own, which are told first."""
+
+    run_id: str
+    folder: str
+    wrappers: tuple[ProcessId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How many processes of a run there were, and how many could not be ended."""
+
+    found: int
+    left: int
+
+
 ASKS = {
     "facts": Question,
     "listen": Listen,
@@ -224,6 +243,7 @@ ASKS = {
     "clock": Clock,
     "locks": Locks,
     "build": Build,
+    "end": End,
 }
 ANSWERS = {
     "facts": HostFacts,
@@ -232,4 +252,5 @@ ANSWERS = {
     "clock": Time,
     "locks": Locked,
     "build": Built,
+    "end": Ended,
 }

@@ -46,6 +46,16 @@ class AttemptDir:
         return self.path / "stack-request"
 
     @property
+    def hostfile(self) -> Path:
+        """The hosts of the attempt by node, as a hostfile; a restart may have taken spares."""
+        return self.path / "hostfile"
+
+    @property
+    def bundle(self) -> Path:
+        """The rendered files, where the attempt was planned anew and does not use the run's."""
+        return self.path / "bundle"
+
+    @property
     def launcher_log(self) -> Path:
         """What the launcher program itself printed."""
         return self.path / "launcher.log"
@@ -103,6 +113,11 @@ class RunDir:
     def slurm_job(self) -> Path:
         """Id of the Slurm job whose batch step supervises the run, when `dsforge launch` submitted one."""
         return self.path / "slurm-job"
+
+    @property
+    def allocation(self) -> Path:
+        """Id of the Slurm job in which `dsforge launch` itself was started, by a script of the user's."""
+        return self.path / "allocation"
 
     @property
     def job_log(self) -> Path:

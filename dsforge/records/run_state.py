@@ -41,6 +41,8 @@ class RunExit:
     reason: str | None = None
     hint: str | None = None
     """The edit that would mend it."""
+    not_restarted: str | None = None
+    """Why there was no further attempt, of a run that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Restart:
     time: float
     why: str
     requeued: bool = False
+    reason: str | None = None
+    """Why that one ended, a value of Reason."""
 
 
 @dataclass(frozen=True, slots=True)

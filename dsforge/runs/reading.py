@@ -52,6 +52,15 @@ def _of_ranks(attempt: AttemptDir, line_type: type[T]) -> list[T]:
     return [line for line in parsed if isinstance(line, line_type)]
 
 
+def read_hosts(attempt: AttemptDir) -> tuple[str, ...]:
+    """Return the hosts of an attempt by node; none where its hostfile cannot be read."""
+    try:
+        lines = attempt.hostfile.read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        return ()
+    return tuple(line.split()[0] for line in lines if line.strip())
+
+
 def _lines(stream: Path) -> list[Line]:
     parsed = (parse_line(line) for _, line in read_lines(stream))
     return [line for line in parsed if line is not None]

@@ -46,6 +46,7 @@ SURFACE = {
     "runs show": "--json --runs",
     "runs logs": "--attempt --node --rank --runs",
     "runs stop": "--json --now --runs",
+    "runs reap": "--json --runs",
 }
 
 

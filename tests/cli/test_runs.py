@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from dsforge.base import lease
 from dsforge.base.canonical import dumps
 from dsforge.cli.progress import Progress
 from dsforge.launch.types import ProgressEvent
 from dsforge.records.run_dir import RunDir
-from dsforge.records.run_state import RunExit
+from dsforge.records.run_state import Restart, RunExit, read_state
 from dsforge.records.streams import Event, ExitRecord, WorldReport
 from tests.launch_support.plans import make_plan
 from tests.launch_support.run_folders import NOBODY, make_run, write_lines
@@ -143,3 +145,45 @@ def test_how_a_run_ended_is_told_once(capsys: pytest.CaptureFixture[str]):
     for tells_end, told in ((True, "stopped by SIGTERM"), (False, "")):
         Progress(3, tells_end=tells_end)(ProgressEvent(0.0, "ended", "stopped by SIGTERM"))
         assert capsys.readouterr().err.strip()[9:] == told
+
+
+def test_only_what_nobody_supervises_is_reaped(cli: Cli, tmp_path: Path):
+    lost = make_run(tmp_path, "lost", supervisor=NOBODY)
+    live = make_run(tmp_path, "live")
+    with lease.hold(live.lease):
+        refused = cli("runs", "reap", "live", "--runs", tmp_path)
+        assert (refused.code, refused.out) == (1, "")
+        assert "error[DSF722]: run live is running, and its supervisor lives" in refused.err
+        assert "hint: `dsforge runs stop live` ends it" in refused.err
+        assert cli("runs", "reap", "--runs", tmp_path).out == "lost: nothing was left of it\n"
+        again = cli("runs", "reap", "--runs", tmp_path)
+    assert (again.code, again.out) == (0, "")
+    assert "no run is lost" in again.err
+    state = read_state(lost.state)
+    assert state is not None
+    assert state.exit is not None
+    assert (state.state, state.exit.code, state.exit.kind) == ("failed", 137, "launcher_died")
+    assert state.exit.message == "the supervisor (dsforge launch, pid 1) died; nothing was left of it"
+    told = cli("runs", "reap", "lost", "--json", "--runs", tmp_path).json["runs"]
+    here = {socket.gethostname(): {"found": 0, "left": 0}}
+    assert told == [{"run_id": "lost", "hosts": here, "silent": {}, "clean": True}]
+
+
+def test_attempts_are_shown_with_their_hosts_and_why_there_was_no_other(cli: Cli, tmp_path: Path):
+    why = "it would end the same way again: numerics"
+    end = RunExit(1, "rank_failed", "rank 0 failed", reason="numerics", not_restarted=why)
+    restart = Restart(2, 5.0, "host b is gone", reason="host_lost")
+    run = make_run(tmp_path, "a", state="failed", attempt=2, exit=end, restarts=(restart,))
+    for number, hosts in ((1, "ab"), (2, "ac")):
+        run.attempt(number).hostfile.write_text("".join(f"{host} slots=1\n" for host in hosts))
+    lines = cli("runs", "show", "--runs", tmp_path).out.splitlines()
+    first = lines.index("  restart   attempt 2 (host lost): host b is gone")
+    assert lines[first + 1 : first + 4] == [
+        "  hosts     attempt 1 on a, b",
+        "  hosts     attempt 2 on a, c",
+        f"  ended     not restarted (numerics): {why}",
+    ]
+    told = cli("runs", "show", "--json", "--runs", tmp_path).json
+    assert [attempt["hosts"] for attempt in told["attempts"]] == [["a", "b"], ["a", "c"]]
+    assert told["state"]["restarts"][0]["reason"] == "host_lost"
+    assert (told["state"]["exit"]["reason"], told["state"]["exit"]["not_restarted"]) == ("numerics", why)

@@ -84,13 +84,13 @@ def _end(started: list[subprocess.Popen[bytes]]) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two hosts to run on and one to start from."""
+    """Two hosts to run on, one to stand in for them, and one to start from."""
     need("sshd", "ssh", "ssh-keygen", "pdsh", "ip", "unshare")
     _need_another_host()
     made = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         try:
-            made.up(workers=2)
+            made.up(workers=2, spares=1)
         except subprocess.CalledProcessError as error:
             pytest.skip(f"root may not make networks here: {error.stderr.decode().strip()}")
         yield made

@@ -88,7 +88,7 @@ class Launched:
         return trainer_of(str(self.run_dir.attempt(attempt).path), rank)
 
     def wait_for_a_step(self, attempt: int = 1) -> None:
-        self.wait(lambda: (self.folder / "runs").exists() and self.run_dir.attempt(attempt).metrics.exists())
+        self.wait(lambda: any(self.folder.glob(f"runs/*/attempt-{attempt}/metrics.jsonl")))
 
     def wait(self, ready) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS

@@ -165,7 +165,8 @@ def test_auto_takes_pdsh_where_a_hostfile_is_named(tmp_path: Path):
     path = write(tmp_path, TWO.replace("gpu: cpu", "gpu: cpu, hostfile: hosts.txt"))
     plan, bundle = plan_and_bundle(load_recipe(path))
     assert plan.launch.launcher == "pdsh"
-    assert "  --master_addr b\n" in bundle.files["launch.sh"]
+    assert bundle.files["hostfile"] == "b slots=4\na slots=4\n"
+    assert '  --master_addr "$dsforge_first"\n' in bundle.files["launch.sh"]
 
 
 def test_nothing_is_rendered_where_nothing_says_how_nodes_are_reached(tmp_path: Path):
@@ -175,3 +176,38 @@ def test_nothing_is_rendered_where_nothing_says_how_nodes_are_reached(tmp_path: 
         bundle_of(load_recipe(path))
     assert (caught.value.code, caught.value.exit_code) == ("DSF043", 1)
     assert bundle_of(load_recipe(path, ["launch.launcher=slurm"])).files.keys() >= {"launch.sh", "plan.json"}
+
+
+SPARED = TWO.replace("gpu: cpu", "gpu: cpu, hostfile: h, spares: 1")
+RESTARTED = "launch: {launcher: ssh, restarts: 1}\n"
+
+
+def test_the_last_hosts_are_spares(tmp_path: Path):
+    (tmp_path / "h").write_text("b slots=4\na slots=4\nc slots=4\n")
+    _, bundle = plan_and_bundle(load_recipe(write(tmp_path, SPARED + RESTARTED)))
+    assert (bundle.files["hostfile"], bundle.files["spares"]) == ("b slots=4\na slots=4\n", "c slots=4\n")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "more", "code", "words"),
+    [
+        ("a b", "", "DSF041", "2 hosts, the recipe has cluster.nodes 2 and cluster.spares 1"),
+        ("a b c d", "", "DSF041", "4 hosts, the recipe has cluster.nodes 2 and cluster.spares 1"),
+        (
+            "a b c d e",
+            ", exclude: a",
+            "DSF041",
+            "cluster.exclude leaves 4 hosts, the recipe has cluster.nodes 2 and",
+        ),
+        ("a b c", ", exclude: 'a:0-1@b:0-1@c:0-1'", "DSF721", "cluster.spares stand for whole hosts"),
+    ],
+)
+def test_spares_that_are_not_there_or_no_whole_hosts(
+    tmp_path: Path, hosts: str, more: str, code: str, words: str
+):
+    slots = 6 if code == "DSF721" else 4
+    (tmp_path / "h").write_text("".join(f"{host} slots={slots}\n" for host in hosts.split()))
+    text = (SPARED + RESTARTED).replace("spares: 1", f"spares: 1{more}")
+    with pytest.raises(DsforgeError) as caught:
+        plan_and_bundle(load_recipe(write(tmp_path, text)))
+    assert (caught.value.code, caught.value.message.startswith(words)) == (code, True), caught.value.message
