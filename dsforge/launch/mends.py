@@ -7,7 +7,12 @@ from dsforge.records.reasons import Reason
 
 
 def mend_of(reason: Reason, plan: Plan) -> str | None:
-    """Return the edit of the recipe that would mend an end of this reason; None where none is known."""
+    """Return the edit of the recipe that would mend an end of this reason; None where none is known.
+
+    Of a program that is told only what its recipe asks for, no key is known to lower what it holds.
+    """
+    if plan.external is not None and plan.external.flavour == "script":
+        return None
     if reason is Reason.OUT_OF_MEMORY or (reason is Reason.HOST_MEMORY and plan.accelerator == "cpu"):
         return _of_a_rank(plan)
     if reason is Reason.HOST_MEMORY:

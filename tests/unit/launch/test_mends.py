@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dsforge.launch.mends import mend_of
-from dsforge.plan.types import Plan
+from dsforge.plan.types import Plan, Program
 from dsforge.records.reasons import Reason
 from tests.launch_support.plans import make_plan
 
@@ -45,6 +45,12 @@ def test_beside_gpus_the_hosts_memory_is_another():
     assert told is not None
     assert "data.workers=" in told
     assert "batch.micro" not in told
+
+
+def test_no_key_is_named_that_a_script_may_not_be_told():
+    script = Program.model_construct(flavour="script")
+    made = plan(micro=8).model_copy(update={"external": script})
+    assert mend_of(Reason.OUT_OF_MEMORY, made) is None
 
 
 @pytest.mark.parametrize("reason", [Reason.KILLED, Reason.HUNG, Reason.NUMERICS])
