@@ -207,6 +207,10 @@ class Launch(Frozen):
 
     launcher: Literal["local", "ssh", "pdsh", "openmpi", "mpich", "torchrun", "slurm"] | None
     slurm: Slurm | None = None
+    rendezvous: Literal["static", "c10d"] = "static"
+    """How torchrun's agents find each other."""
+    interface: str | None = None
+    """What each host finds its own network interface by: `auto`, or a network such as 10.0.0.0/16."""
     env: dict[str, str]
     env_from: tuple[str, ...]
     restarts: int

@@ -52,6 +52,8 @@ CONSEQUENCES: dict[str, Consequence] = {
             "cluster.hostfile",
             "cluster.include",
             "cluster.exclude",
+            "cluster.interface",
+            "cluster.fabric",
         ),
         _E,
     ),
@@ -118,6 +120,7 @@ CONSEQUENCES: dict[str, Consequence] = {
     **dict.fromkeys(
         (
             "launch.launcher",
+            "launch.rendezvous",
             *("launch.slurm.partition", "launch.slurm.account", "launch.slurm.qos"),
             *("launch.slurm.constraint", "launch.slurm.time", "launch.slurm.notice"),
             *("launch.slurm.requeue", "launch.slurm.cpus_per_task", "launch.slurm.extra"),

@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from dsforge.base.limits import MOST_HEADS, MOST_HIDDEN, MOST_LAYERS, MOST_VOCAB
 from dsforge.recipe.host_choice import HostChoice
+from dsforge.recipe.interface import InterfaceText
 from dsforge.recipe.quantities import (
     Argument,
     Count,
@@ -102,6 +103,14 @@ class ClusterSection(Section):
     )
     exclude: HostChoice | None = Field(
         default=None, description="Hosts and GPUs to leave out of these, in the same syntax."
+    )
+    interface: InterfaceText | None = Field(
+        default=None,
+        description="Network interface of the ranks: a name, a network such as 10.0.0.0/16, or auto, the one "
+        "on the way to the first host. Default: NCCL's and gloo's own choice.",
+    )
+    fabric: Literal["auto", "infiniband", "roce", "ethernet"] = Field(
+        default="auto", description="What joins the hosts; auto: what NCCL finds on each."
     )
     shape: Name | None = Field(
         default=None, description="A rented machine from the catalogue, whose network estimates take."
@@ -316,6 +325,9 @@ class LaunchSection(Section):
     ] = Field(
         default="auto",
         description="The program that starts the ranks; auto: local on one node, pdsh with a hostfile.",
+    )
+    rendezvous: Literal["static", "c10d"] = Field(
+        default="static", description="How torchrun's agents meet; ranks stand as planned either way."
     )
     slurm: SlurmSection = Field(default_factory=SlurmSection, description="What a Slurm job asks for.")
     env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="Variables set on every rank.")

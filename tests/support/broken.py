@@ -335,6 +335,32 @@ BROKEN = (
         "cluster.hostfile=null",
     ),
     _one(
+        "DSF730",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {rendezvous: c10d}",
+        "rendezvous",
+        "launch.rendezvous=static",
+    ),
+    _one("DSF731", "gpu: cpu", "gpu: cpu, fabric: ethernet", "fabric: ethernet", "cluster.fabric=auto"),
+    Broken(
+        "DSF731",
+        (
+            ("gpu: cpu", "gpu: a100-sxm-80gb, fabric: roce"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {NCCL_NET: Socket}}"),
+        ),
+        "fabric: roce",
+        "cluster.fabric=auto",
+    ),
+    Broken(
+        "DSF733",
+        (
+            ("gpu: cpu", "gpu: cpu, interface: eth0"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {GLOO_SOCKET_IFNAME: lo}}"),
+        ),
+        "interface: eth0",
+        "cluster.interface=null",
+    ),
+    _one(
         "DSF156",
         "warmup_steps: 3}",
         "warmup_steps: 3}\nlaunch: {slurm: {partition: a}}",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dsforge.base import slurm
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
-from dsforge.launch.launchers.base import Launcher
+from dsforge.launch.launchers.base import Launcher, ranks_of
 from dsforge.launch.types import LaunchRequest
 from dsforge.plan.types import Plan
 
@@ -82,8 +82,14 @@ def _other_world(environ: Mapping[str, str], difference: str) -> DsforgeError:
     )
 
 
+def _names(words: tuple[str, ...]) -> list[str]:
+    (exported,) = [word.partition("=")[2] for word in words if word.startswith("--export=")]
+    return exported.split(",")
+
+
 LAUNCHER = Launcher(
     runner="srun",
+    starts=ranks_of(_names),
     programs=tuple((name, "slurm-client") for name in ("srun", "sbatch", "squeue", "scancel", "scontrol")),
     hosts=hosts,
     lost=re.compile(r"^srun: error: Node failure on (?P<host>\S+)$"),
