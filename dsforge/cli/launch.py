@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 _LOCAL = (
     "launch.launcher=local",
-    *(f"{key}=null" for key in ("cluster.hostfile", "cluster.include", "cluster.exclude", "launch.slurm")),
+    *(f"{key}=null" for key in ("cluster.hostfile", "cluster.include", "cluster.exclude")),
+    *(f"launch.{scheduler}=null" for scheduler in ("slurm", "kubernetes", "pbs")),
 )
 """Changes that make a recipe of one node a recipe for this machine; DSF155 refuses several nodes."""
 

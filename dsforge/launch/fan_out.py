@@ -21,6 +21,7 @@ from dsforge.launch.ssh import LOST_CODE, WIDTH, make_room, ssh_command
 from dsforge.rank.agent import READY, Job
 from dsforge.recipe.host_choice import parse_choice
 from dsforge.records import environment
+from dsforge.render import torchrun
 from dsforge.render.hosts import Gpus, parse_hostfile
 from dsforge.render.hosts.engine import world_info
 from dsforge.render.hosts.world import World
@@ -48,14 +49,12 @@ def _deepspeed(hosts: Gpus, address: str, port: str) -> list[str]:
 
 
 def _torchrun(hosts: Gpus, address: str, port: str) -> list[str]:
-    # Its other rendezvous (c10d) numbers the hosts itself; the plan has them in the hostfile's order.
-    counts = [f"--nnodes={len(hosts)}", f"--nproc-per-node={len(hosts[address])}"]
-    return [*counts, f"--master-addr={address}", f"--master-port={port}", "--max-restarts=0"]
+    return torchrun.options(len(hosts), len(hosts[address]), address, port)
 
 
 STARTERS = {
     "deepspeed": Starter("deepspeed.launcher.launch", _deepspeed, "--node_rank"),
-    "torchrun": Starter("torch.distributed.run", _torchrun, "--node-rank"),
+    "torchrun": Starter(torchrun.MODULE, _torchrun, "--node-rank"),
 }
 
 

@@ -25,20 +25,22 @@ from dsforge.plan.types import (
     Checkpoint,
     Data,
     DataSet,
+    Kubernetes,
     Launch,
     Layout,
     Model,
     Nominal,
     Optimizer,
     Parameters,
+    Pbs,
     Plan,
     Program,
     Slurm,
     Stage,
     Train,
 )
+from dsforge.recipe.job_sections import KubernetesSection, PbsSection, SlurmSection
 from dsforge.recipe.model import Recipe
-from dsforge.recipe.sections import SlurmSection
 
 BUILTIN_VOCAB_LIMIT = 4096
 """Largest tokenizer trained on the built-in corpus: a few megabytes of text fill no more."""
@@ -204,6 +206,8 @@ def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved, values: dict
     return Launch(
         launcher=launcher,
         slurm=_slurm(launch.slurm) if launcher == "slurm" else None,
+        kubernetes=_kubernetes(launch.kubernetes) if launcher == "kubernetes" else None,
+        pbs=_pbs(launch.pbs) if launcher == "pbs" else None,
         env={**{name: value for name, (value, _) in derived.items()}, **launch.env},
         env_from=launch.env_from,
         restarts=launch.restarts,
@@ -216,6 +220,19 @@ def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved, values: dict
 
 def _slurm(section: SlurmSection) -> Slurm:
     return Slurm(
+        time_seconds=ceil(section.time),
+        notice_seconds=ceil(section.notice),
+        **section.model_dump(exclude={"time", "notice"}),
+    )
+
+
+def _kubernetes(section: KubernetesSection) -> Kubernetes:
+    # Without an image, which a rule asks for, numbers of a plan still stand.
+    return Kubernetes(image=section.image or "", **section.model_dump(exclude={"image"}))
+
+
+def _pbs(section: PbsSection) -> Pbs:
+    return Pbs(
         time_seconds=ceil(section.time),
         notice_seconds=ceil(section.notice),
         **section.model_dump(exclude={"time", "notice"}),

@@ -16,7 +16,8 @@ from dsforge.layout.shape import Shape
 from dsforge.plan.auto import Resolved
 from dsforge.plan.types import Decision, Program, Word
 from dsforge.recipe.model import Recipe
-from dsforge.recipe.sections import ExternalSection, Section
+from dsforge.recipe.section import Section
+from dsforge.recipe.sections import ExternalSection
 
 _OURS: dict[str, Any] = {"parallel.partition": "parameters", "checkpoint.keep": 3}
 """What `auto` means to a trainer that deals layers and removes checkpoints itself."""
