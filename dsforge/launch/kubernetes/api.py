@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from dsforge.render.kubernetes import kind_of
 
 T = TypeVar("T")
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_KUBECONFIG = "~/.kube/config"
 _REQUEST_SECONDS = (5.0, 30.0)
 """To connect, and for the answer."""
 _GONE = 404
@@ -36,8 +38,10 @@ class Cluster:
         settings = client.Configuration()
         settings.retries = 0  # who asks again here knows how long to go on
         try:
-            config.load_kube_config(client_configuration=settings)
-            _, context = config.list_kube_config_contexts()
+            # The package itself reads the variable once and for all when it is imported.
+            files = os.environ.get("KUBECONFIG") or _KUBECONFIG
+            config.load_kube_config(files, client_configuration=settings)
+            _, context = config.list_kube_config_contexts(files)
             default = context["context"].get("namespace")
         except (config.ConfigException, OSError, KeyError, TypeError, ValueError) as error:
             try:
