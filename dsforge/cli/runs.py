@@ -113,7 +113,7 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
 
 
 def _where(run: RunSummary) -> str:
-    return f"{run.host}, in Slurm job {run.job}" if run.job else run.host
+    return f"{run.host}, in {run.scheduler} job {run.job}" if run.job else run.host
 
 
 def _figures(metrics: MetricsSummary) -> str:

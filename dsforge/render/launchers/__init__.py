@@ -8,7 +8,7 @@ from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Plan
 from dsforge.render.hosts import Gpus, Hosts, PlaceOf, World
-from dsforge.render.launchers import kubernetes, local, mpich, openmpi, pdsh, slurm, ssh, torchrun
+from dsforge.render.launchers import kubernetes, local, mpich, openmpi, pbs, pdsh, slurm, ssh, torchrun
 
 Files = Callable[[Plan, Hosts | None], dict[str, str]]
 """From a plan, and the hosts where a hostfile names them, to the launcher's files by name."""
@@ -22,6 +22,7 @@ LAUNCHERS: dict[str, Files] = {
     "torchrun": torchrun.files,
     "slurm": slurm.files,
     "kubernetes": kubernetes.files,
+    "pbs": pbs.files,
 }
 
 FilesOfGpus = Callable[[Plan, Hosts, Gpus], dict[str, str]]
