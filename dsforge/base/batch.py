@@ -19,7 +19,7 @@ class BatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job at one moment: its state and the scheduler's reason for it, in the scheduler's words, and in ours.
+    """A job at one moment: its state and the reason for it in the scheduler's words, and in ours.
 
     `at`: `stopped` and `host_lost` are over too, by somebody's will or its time, and by a host's failure.
     """
@@ -51,10 +51,10 @@ class Scheduler:
     """One scheduler, through its own programs; each function raises BatchError.
 
     `launcher`: its name in a recipe. `name`: its name in words. `job_variable`: set in each process of a job.
-    `kill`: the program that cancels. `is_job`: tells whether a text is a job's id. `look_up`: from ids to what
-    they are at; an error says nothing of them. `submit`: runs a command and returns the job's id. `tell`: sends a
-    signal, by its name, to what runs in a job's first process, not to its ranks. `requeue`: has a running job
-    ended and queued again, where its owner may do that.
+    `kill`: the program that cancels. `is_job`: tells whether a text is a job's id. `look_up`: from ids to
+    what they are at; an error says nothing of them. `submit`: runs a command and returns the job's id.
+    `tell`: sends a signal, by its name, to a job's first process, not to its ranks. `requeue`: has a running
+    job ended and queued again, where its owner may do that.
     """
 
     launcher: str
@@ -93,7 +93,9 @@ def run(
         raise BatchError(f"{words[0]}: {error}") from error
     said = done.stderr.decode("utf-8", "replace")
     if done.returncode != 0 and not (is_answer and is_answer(said)):
-        lines = [line.removeprefix(f"{words[0]}: ").removeprefix("error: ").strip() for line in said.splitlines()]
+        lines = [
+            line.removeprefix(f"{words[0]}: ").removeprefix("error: ").strip() for line in said.splitlines()
+        ]
         told = "; ".join(line for line in lines if line)
         raise BatchError(f"{words[0]}: {told or f'code {done.returncode}'}")
     return done.stdout.decode("utf-8", "replace")

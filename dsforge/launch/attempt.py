@@ -242,7 +242,7 @@ class Attempt:
         return Cause(kind, code_of_signal(number), message, signal=number)
 
     def _is_ready(self) -> bool:
-        """Tell whether what will be ranks has been started; where a cluster does that, its launcher says so."""
+        """Tell whether what will be ranks has been started; where a cluster does it, its launcher says so."""
         line = self._launcher.ready
         return line is None or line in _lines(self._directory.launcher_log.read_bytes())
 

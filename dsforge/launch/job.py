@@ -1,6 +1,6 @@
 """`python -m dsforge.launch.job`: the supervisor of a run, in the batch job that was submitted for it.
 
-DSFORGE_RUN names the run. A job that its scheduler queues again comes here again, and goes on with a new attempt.
+DSFORGE_RUN names the run. A job that is queued again comes here again, and goes on with a new attempt.
 """
 
 from __future__ import annotations

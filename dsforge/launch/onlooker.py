@@ -116,9 +116,7 @@ class _Onlooker:
     def _tell_job(self, what: str, why: str) -> None:
         if self._told != (what, why):
             self._told = (what, why)
-            self._tell(
-                "note", f"{self._job} {what}" + (f": {why}" if why not in ("", "None") else "")
-            )
+            self._tell("note", f"{self._job} {what}" + (f": {why}" if why not in ("", "None") else ""))
 
     def _take_news(self) -> None:
         while True:

@@ -27,8 +27,8 @@ _TICK_SECONDS = 0.1
 class Stopper:
     """What belongs to one attempt: its runner, its guard, which stays, and the mark of the run.
 
-    `kept`: where the runner has ended, a scheduler has left nothing of the ranks. `recall`: the signal on which
-    the runner takes back what it has handed to a cluster.
+    `kept`: where the runner has ended, a scheduler has left nothing of the ranks. `recall`: the signal on
+    which the runner takes back what it has handed to a cluster.
     """
 
     run_id: str
@@ -68,7 +68,7 @@ class Stopper:
         self._wait(lambda: self.runner.return_code() is not None, LAUNCHER_SECONDS)
 
     def _recall(self, number: int) -> None:
-        """Have the runner take back what it started elsewhere; it carries no mark, so that it lives to do it."""
+        """Have the runner take back what it started elsewhere; it has no mark, so that it lives to do it."""
         processes.send_signal(self.runner.identity, number)
         deadline = time.monotonic() + RECALL_SECONDS
         while self.runner.return_code() is None and time.monotonic() < deadline:

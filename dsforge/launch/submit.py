@@ -29,7 +29,7 @@ from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import QUEUED, RunExit, RunState, write_state
 
 _BY_FILE = ("pbs",)
-"""Schedulers that show a job's variables to everybody, and read values that hold commas or quotes otherwise."""
+"""Schedulers that show a job's variables to everybody, and read commas and quotes in them otherwise."""
 _KEPT = (
     *("CUDA_HOME", "LANG", "LD_LIBRARY_PATH", "MASTER_PORT", "PYTHONPATH", "TORCH_EXTENSIONS_DIR"),
     *("XDG_CACHE_HOME", environment.SSH_ARGUMENTS),
@@ -136,15 +136,21 @@ def _leave_variables(request: LaunchRequest, run_dir: RunDir, command: Command) 
 
 
 def _write_privately(path: Path, variables: Mapping[str, str]) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(handle, "wb") as stream:
-        for name, value in variables.items():
-            stream.write(os.fsencode(f"{name}={value}") + b"\0")
+    path.touch(0o600, exist_ok=False)
+    path.write_bytes(b"".join(os.fsencode(f"{name}={value}\0") for name, value in variables.items()))
 
 
 def _outside(request: LaunchRequest) -> dict[str, str]:
     """Return the environment without what a job around this process says, which the new one would inherit."""
-    kept = ("SLURM_CONF", "SLURM_CLUSTERS", "PBS_CONF_FILE", "PBS_EXEC", "PBS_HOME", "PBS_SERVER", "PBS_DEFAULT")
+    kept = (
+        "SLURM_CONF",
+        "SLURM_CLUSTERS",
+        "PBS_CONF_FILE",
+        "PBS_EXEC",
+        "PBS_HOME",
+        "PBS_SERVER",
+        "PBS_DEFAULT",
+    )
     return {
         key: text
         for key, text in request.environ.items()

@@ -11,8 +11,8 @@ from dsforge.base.exits import ExitCode
 from dsforge.launch.all_reduce import AllReduce, all_reduce
 from dsforge.launch.hosts import check_hosts
 from dsforge.launch.launchers import launcher_of
-from dsforge.launch.submit import is_to_submit
 from dsforge.launch.preflight import look
+from dsforge.launch.submit import is_to_submit
 from dsforge.launch.survey import Seen
 from dsforge.launch.types import LaunchRequest
 from dsforge.ops.bundles import bundle_for

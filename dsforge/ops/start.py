@@ -49,7 +49,7 @@ def prepare(loaded: LoadedRecipe, options: StartOptions) -> LaunchRequest:
 
 
 def submit(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> RunDir:
-    """Have a scheduler start a recipe and return the run's folder; DsforgeError DSF242 where it starts here."""
+    """Have a scheduler start a recipe and return the run's folder; DsforgeError DSF242 if it starts here."""
     request = _request(loaded, options)
     if not is_to_submit(request):
         raise DsforgeError(

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from dsforge.recipe import patterns
 
 _OWN = ("host", "mpiprocs", "ncpus", "ngpus", "ompthreads", "select", "vnode", "walltime")
-"""Resources that the rendered script asks for from the recipe's other keys, or that would choose its hosts."""
+"""Resources that the script asks for from the recipe's other keys, or that would choose its hosts."""
 
 PbsName = Annotated[str, Field(strict=True, max_length=200, pattern=patterns.PBS_NAME)]
 """Name of a queue, a project or an account."""

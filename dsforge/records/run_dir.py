@@ -86,7 +86,7 @@ class RunDir:
 
     @property
     def job_environment(self) -> Path:
-        """Variables for a job whose scheduler cannot be trusted with values: `NAME=value`, each ended by a NUL."""
+        """Variables for a job whose scheduler is not trusted with values: `NAME=value`, each ended by NUL."""
         return self.path / "job-environment"
 
     @property

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsforge.base import lease, processes
+from dsforge.base.batch import Job
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
-from dsforge.base.batch import Job
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import ACTIVE_STATES, ENDED_STATES, QUEUED, RunExit, RunState, read_state
 from dsforge.runs.jobs import job_of, jobs_of

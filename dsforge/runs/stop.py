@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsforge.base import lease, processes
+from dsforge.base.batch import BatchError, Job
 from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.processes import ProcessId
-from dsforge.base.batch import BatchError, Job
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import ENDED_STATES, RunExit, RunState, read_state, write_state
@@ -114,7 +114,8 @@ def _look_up(run_dir: RunDir, job: BatchJob) -> Job:
     except BatchError as error:
         raise DsforgeError(
             "DSF224",
-            f"run {run_dir.path.name} is supervised in {job}, and {job.scheduler.name} cannot be asked: {error}",
+            f"run {run_dir.path.name} is supervised in {job}, and {job.scheduler.name} cannot be asked: "
+            f"{error}",
             hint=f"run `dsforge runs stop {run_dir.path.name}` on a host of the cluster",
             exit_code=ExitCode.ENVIRONMENT,
         ) from error

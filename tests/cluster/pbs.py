@@ -1,4 +1,4 @@
-"""Stand-ins for PBS's programs, called by their names: a job is its script, run by ssh on the first of its hosts.
+"""Stand-ins for PBS's programs, by their names: a job is its script, run by ssh on its first host.
 
 They do what OpenPBS's manual says of what dsforge uses, no more; there is no PBS here to compare them with.
 PBS_STANDIN is the folder of jobs and of `hosts`, one a line, PBS_SSH the arguments of ssh.
@@ -57,7 +57,11 @@ def qsub(words: list[str]) -> int:
     with Path(options.get("-o", str(job / "out"))).open("wb") as log:
         command = f"cd /; {shlex.join(login)}"
         client = subprocess.Popen(
-            [*SSH, hosts[0], command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            [*SSH, hosts[0], command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     (job / "client").write_text(str(client.pid))
     sys.stdout.write(f"{number}.server\n")
@@ -80,11 +84,15 @@ def qstat(words: list[str]) -> int:
             sys.stderr.write(f"qstat: Unknown Job Id {word}\n")
             code = 153
         elif not runs(job_of(word)):
-            sys.stderr.write(f"qstat: {word} Job has finished, use -x or -H to obtain historical job information\n")
+            sys.stderr.write(
+                f"qstat: {word} Job has finished, use -x or -H to obtain historical job information\n"
+            )
             code = 35
         else:
             sys.stdout.write(f"Job Id: {word}\n    Job_Name = small\n    job_state = R\n")
-            sys.stdout.write("    Variable_List = PBS_O_HOME=/root,\n\tPBS_O_LANG=C\n    comment = Job run at x\n\n")
+            sys.stdout.write(
+                "    Variable_List = PBS_O_HOME=/root,\n\tPBS_O_LANG=C\n    comment = Job run at x\n\n"
+            )
     return code
 
 
@@ -108,7 +116,9 @@ def install(folder: Path) -> None:
     """Put the four programs into a folder."""
     for name in ("qsub", "qstat", "qsig", "qdel"):
         program = folder / name
-        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(__file__)} {name} "$@"\n')
+        program.write_text(
+            f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(__file__)} {name} "$@"\n'
+        )
         program.chmod(0o755)
 
 

@@ -148,5 +148,3 @@ def _readable(path: Path) -> bool:
     except OSError:
         return False
     return True
-
-

@@ -44,6 +44,7 @@ _ASKED = ("parallel.tp", "parallel.pp", "parallel.zero", "batch.micro", "train.s
 _SCRIPT = "trainer: external\nexternal: {{flavour: script, path: x, entry: y.py, arguments: [{}]}}".format(
     ", ".join(f'"{{{key}}}"' for key in (*_ASKED, "optimizer.lr"))
 )
+_PODS = "image: a, volumes: {a: /m}"
 _PARALLEL = "{tp: 2, pp: 2, dp: 2, zero: 1}"
 
 BROKEN = (
@@ -312,13 +313,12 @@ BROKEN = (
                 None,
             ),
             (
-                "launcher: kubernetes, kubernetes: {image: a, volumes: {a: /m}, resources: {gpus: '1'}}",
+                f"launcher: kubernetes, kubernetes: {{{_PODS}, resources: {{gpus: '1'}}}}",
                 "resources: {",
                 None,
             ),
             (
-                "launcher: kubernetes, "
-                "kubernetes: {image: a, volumes: {a: /m}, resources: {nvidia.com/gpu: '1'}}",
+                f"launcher: kubernetes, kubernetes: {{{_PODS}, resources: {{nvidia.com/gpu: '1'}}}}",
                 "resources: {",
                 None,
             ),

@@ -1,4 +1,4 @@
-"""An API server that remembers what it is asked, and a kubelet that runs pods as processes of this machine."""
+"""An API server that remembers what it is asked, and a kubelet whose pods are processes here."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Answer:
 
 @dataclass
 class ApiServer:
-    """One server. `requests`: (method, path, query, body) in order; `pods`, `jobs`, `secrets`: what there is."""
+    """One server. `requests`: (method, path, query, body) in order; the others: what there is."""
 
     port: int = 0
     requests: list[tuple[str, str, dict[str, str], Any]] = field(default_factory=list)
@@ -202,7 +202,7 @@ def can_be_apart() -> bool:
 
 @dataclass
 class Kubelet(ApiServer):
-    """A server whose pods are processes: each in a group of its own, and with process ids of its own if it can.
+    """A server whose pods are processes, each in a group, and if it can with process ids, of its own.
 
     `variables`: what the image would set.
     """
@@ -287,7 +287,11 @@ class Kubelet(ApiServer):
         with self.lock:
             self.evicted.add(pod)
             _kill(self.processes[pod])
-            self.pods[pod]["status"] = {"phase": "Failed", "reason": "Evicted", "message": "the node is low on x"}
+            self.pods[pod]["status"] = {
+                "phase": "Failed",
+                "reason": "Evicted",
+                "message": "the node is low on x",
+            }
 
     def end(self) -> None:
         for process in self.processes.values():

@@ -197,10 +197,14 @@ class Cluster:
         hint = "mend what its words name: in launch.kubernetes, or in the cluster's rules"
         if status == 401:
             code, message = "DSF703", f"the API server {self.host} does not know you: {said}"
-            hint = "log in to the cluster again: the token or certificate in your kubeconfig is no longer taken"
+            hint = (
+                "log in to the cluster again: the token or certificate in your kubeconfig is no longer taken"
+            )
         elif status == 403:
             code, message = "DSF704", f"you may not {what} in {where}: {said}"
-            hint = "ask who runs the cluster for a role that may; docs/how-to/cluster.md lists what a run needs"
+            hint = (
+                "ask who runs the cluster for a role that may; docs/how-to/cluster.md lists what a run needs"
+            )
         elif status == _GONE:
             code, message = "DSF705", f"there is nothing to {what} in {where}: {said}"
             hint = (

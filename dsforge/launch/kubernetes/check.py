@@ -1,4 +1,4 @@
-"""What would keep a job object from being taken, or its pods from finding the run: asked before there is one."""
+"""What would keep a job object from being taken, or its pods from finding the run."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def _check_path(what: str, path: Path, options: Kubernetes) -> None:
         f"{what} is {path}, where the pods have no volume: launch.kubernetes.volumes has "
         + (", ".join(map(str, mounts)) or "none"),
         Place(file=str(path)),
-        "work from a folder of a volume that is mounted at the same path here and in the pods; `--runs` names "
-        "the folder of runs, XDG_CACHE_HOME that of the built-in corpus",
+        "work from a folder of a volume that is mounted at the same path here and in the pods; `--runs` "
+        "names the folder of runs, XDG_CACHE_HOME that of the built-in corpus",
         exit_code=ExitCode.ENVIRONMENT,
     )
 
 
 def ask_cluster(request: LaunchRequest) -> None:
-    """Have the API server say whether it would take the job object and its secret; DsforgeError DSF702 to 706."""
+    """Have the API server say whether it would take job object and secret; DsforgeError DSF702 to 706."""
     rendered = loads(request.bundle.files[MANIFEST])
     attempt = request.runs_root / "attempt-1"
     manifest = fill(rendered, filling(attempt, request.plan.name, request.environ))

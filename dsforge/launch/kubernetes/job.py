@@ -132,7 +132,9 @@ class JobObject:
                 self._tell(f"dsforge: {error.message}")
             time.sleep(_TICK_SECONDS)
         where = f"{self._kind.plural}.{self._kind.group} {self._name} --namespace={self._cluster.namespace}"
-        _say(f"dsforge: the job object may still be there; its ranks end by themselves: kubectl delete {where}")
+        _say(
+            f"dsforge: the job object may still be there; its ranks end by themselves: kubectl delete {where}"
+        )
 
     def _take_news(self, before: Mapping[str, Pod]) -> None:
         for pod in self._pods.values():
@@ -155,7 +157,7 @@ class JobObject:
                 raise DsforgeError(
                     "DSF708",
                     f"{name} cannot start: {hopeless[name].why}",
-                    hint=f"mend it, and see `kubectl describe pod {name} --namespace={self._cluster.namespace}`",
+                    hint=f"see `kubectl describe pod {name} --namespace={self._cluster.namespace}`",
                     exit_code=ExitCode.ENVIRONMENT,
                 )
 
@@ -216,7 +218,8 @@ def _run(manifest: Mapping[str, Any], plan: Plan, attempt: AttemptDir, lease: st
                     break
                 next_look = time.monotonic() + _LOOK_SECONDS
             time.sleep(_TICK_SECONDS)
-        job.say_last_words()
+        if not any(attempt.path.glob("ranks-*.jsonl")):
+            job.say_last_words()  # ranks that have reported have logs of their own
     finally:
         job.delete()
     return int(ExitCode.OK) if job.ended_well else int(ExitCode.BEFORE_FIRST_STEP)

@@ -64,8 +64,8 @@ def _pod(kind: Kind, job: str, item: Mapping[str, Any]) -> Pod:
     conditions = {one.get("type"): one for one in status.get("conditions") or ()}
     containers = status.get("containerStatuses") or ()
     states = [one.get("state") or {} for one in containers]
-    ended = next((state["terminated"] for state in states if "terminated" in state), {})
-    waiting = next((state["waiting"] for state in states if "waiting" in state), {})
+    ended: Mapping[str, Any] = next((state["terminated"] for state in states if "terminated" in state), {})
+    waiting: Mapping[str, Any] = next((state["waiting"] for state in states if "waiting" in state), {})
     scheduled = conditions.get("PodScheduled", {})
     disrupted = conditions.get(_DISRUPTED, {})
     taken = disrupted if disrupted.get("status") == "True" else {}

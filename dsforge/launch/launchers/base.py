@@ -26,11 +26,11 @@ class Launcher:
     scheduler's process around each host's ranks, which leaves nothing of them when it ends; the host counts
     as lost when it dies. `notice`: the signal by which that scheduler says that the job's time is nearly up.
     `ssh`: the variable with the user's own arguments of ssh, where the hosts are reached by it.
-    `on_host`: the process that is the parent of a host's ranks. `accepts`: raises DsforgeError for what can be
-    seen from here to keep the request from being started; `asks`: the same, of who would start it.
-    `software`: the ranks run in this host's own, or equal to it. `ready`: its line when what will be ranks has
-    been started, before which nobody waits for them. `recall`: the signal on which the program takes back
-    what it has handed to a cluster; another is killed.
+    `on_host`: the process that is the parent of a host's ranks. `accepts`: raises DsforgeError for what can
+    be seen from here to keep the request from being started; `asks`: the same, of who would start it.
+    `software`: the ranks run in this host's own, or equal to it. `ready`: its line when what will be ranks
+    has been started, before which nobody waits for them. `recall`: the signal on which the program takes
+    back what it has handed to a cluster; another is killed.
     """
 
     runner: str

@@ -29,7 +29,7 @@ def hosts(request: LaunchRequest) -> tuple[str, ...]:
         raise DsforgeError(
             "DSF243",
             f"the PBS job {environ[pbs.JOB_ID]} is not the planned world: {difference}",
-            hint="ask PBS for what `dsforge render` writes into launch.sh, or have a job submitted that fits: "
+            hint="ask PBS for what `dsforge render` writes into launch.sh, or have a job submitted: "
             f"`env -u {pbs.JOB_ID} dsforge launch`",
             exit_code=ExitCode.ENVIRONMENT,
         )

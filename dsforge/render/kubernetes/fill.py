@@ -39,8 +39,8 @@ def job_name(name: str, attempt: str) -> str:
 class Filling:
     """What a job object of one attempt has besides what is rendered.
 
-    `environ`: variables of the run, which come first. `port`: where ranks meet, unless the object's controller
-    says it. `folder`: where its programs start.
+    `environ`: variables of the run, which come first. `port`: where ranks meet, unless the object's
+    controller says it. `folder`: where its programs start.
     """
 
     job: str
@@ -62,7 +62,9 @@ def fill(manifest: Mapping[str, Any], filling: Filling) -> dict[str, Any]:
                 continue  # it starts no ranks
             container["workingDir"] = filling.folder
             kept = [_filled(entry, filling) for entry in container["env"] if entry["name"] not in first]
-            container["env"] = [{"name": name, "value": escaped(first[name])} for name in sorted(first)] + kept
+            container["env"] = [
+                {"name": name, "value": escaped(first[name])} for name in sorted(first)
+            ] + kept
     return filled
 
 

@@ -12,7 +12,7 @@ Name = Literal["pytorchjob", "mpijob", "jobset"]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind. `pods`: what follows the job's name in a pod's, with its index, and how many nodes come before."""
+    """One kind. `pods`: what follows a job's name in a pod's, with its index, and the nodes before it."""
 
     group: str
     version: str

@@ -13,7 +13,6 @@ from dsforge.render.kubernetes.kinds import KINDS
 from dsforge.render.kubernetes.pods import template, variables
 from dsforge.render.script import trainer_word
 
-
 MPI_SCRIPT = "mpirun.sh"
 """File of the bundle that the launcher pod of an MPIJob runs."""
 _KEPT_SECONDS = 3600
@@ -107,9 +106,7 @@ def _mpijob(plan: Plan, options: Kubernetes) -> dict[str, Any]:
         {"name": PORT, "value": _PORT},
         {"name": "DSFORGE_PYTHON", "value": options.python},
     ]
-    launcher = template(
-        plan, options, container="launcher", command=command, env=env, has_ranks=False
-    )
+    launcher = template(plan, options, container="launcher", command=command, env=env, has_ranks=False)
     worker = template(plan, options, container="worker", command=["/usr/sbin/sshd", "-De"])
     return {
         "mpiImplementation": "OpenMPI",

@@ -18,9 +18,7 @@ Entry = dict[str, Any]
 def variables(plan: Plan) -> list[Entry]:
     """Return the variables of the ranks: the recipe's and what follows from it, and secrets by name."""
     job = slug(plan.name)
-    written = [
-        {"name": name, "value": escaped(value)} for name, value in sorted(plan.launch.env.items())
-    ]
+    written = [{"name": name, "value": escaped(value)} for name, value in sorted(plan.launch.env.items())]
     secrets = [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": job, "key": name}}}
         for name in plan.launch.env_from
@@ -62,7 +60,10 @@ def template(
         "volumes": [
             # A container's own has 64 MiB, too little for data loaders and NCCL.
             {"name": _SHARED_MEMORY, "emptyDir": {"medium": "Memory"}},
-            *({"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in claims.items()),
+            *(
+                {"name": name, "persistentVolumeClaim": {"claimName": claim}}
+                for name, claim in claims.items()
+            ),
         ],
     }
     if options.service_account is not None:
@@ -82,5 +83,7 @@ def template(
 def _toleration(text: str) -> dict[str, str]:
     taint, _, effect = text.partition(":")
     key, equals, value = taint.partition("=")
-    borne = {"key": key, "operator": "Equal", "value": value} if equals else {"key": key, "operator": "Exists"}
+    borne = (
+        {"key": key, "operator": "Equal", "value": value} if equals else {"key": key, "operator": "Exists"}
+    )
     return {**borne, "effect": effect} if effect else borne

@@ -20,9 +20,7 @@ def files(plan: Plan, _hosts: Hosts | None) -> dict[str, str]:
     kind = KINDS[options.kind].kind
     made = {
         MANIFEST: dumps(manifest(plan)),
-        "launch.sh": script(
-            "kubernetes", plan, dsforge=python, kind=kind, manifest=MANIFEST
-        ),
+        "launch.sh": script("kubernetes", plan, dsforge=python, kind=kind, manifest=MANIFEST),
     }
     if options.kind == "mpijob":
         made[MPI_SCRIPT] = script("mpijob", plan, dsforge=python, interface=None, **handed_over(plan))

@@ -22,7 +22,7 @@ def over_ssh(launcher: str, plan: Plan, hosts: Hosts | None, **facts: object) ->
 
 
 def handed_over(plan: Plan) -> dict[str, object]:
-    """Return the names of what ranks on other hosts are given, and of the file by which they are told to stop."""
+    """Return the names of what ranks elsewhere are given, and of the file by which they are told to stop."""
     return {
         "handed_over": sorted({*PASSED_ON, *plan.launch.env, *plan.launch.env_from}),
         "stop_request": AttemptDir(Path()).stop_request.name,

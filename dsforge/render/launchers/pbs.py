@@ -28,7 +28,7 @@ def files(plan: Plan, _hosts: Hosts | None) -> dict[str, str]:
 
 
 def _directives(plan: Plan, job: Pbs) -> list[str]:
-    """Return qsub's options. It reads these lines without a shell: every text in them is of plain characters."""
+    """Return qsub's options, which it reads without a shell: every text in them is of plain characters."""
     ranks = plan.layout.gpus_per_node
     chunk = {"ncpus": ranks * job.cpus_per_rank, "mpiprocs": ranks}
     gpus = {"ngpus": ranks} if plan.accelerator == "cuda" else {}

@@ -14,14 +14,14 @@ Job Id: 12.server.example.com
     Job_Name = small
     job_state = Q
     Variable_List = PBS_O_HOME=/home/me,PBS_O_X=job_state = R,
-	PBS_O_LANG=C
+{tab}PBS_O_LANG=C
     comment = Not Running: Insufficient amount of resource: ngpus (R: 8 A: 4
-	 T: 4)
+{tab} T: 4)
 
 Job Id: 13.server.example.com
     Job_Name = other
     job_state = R
-"""
+""".replace("{tab}", "\t")
 
 
 @pytest.fixture

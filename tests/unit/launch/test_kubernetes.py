@@ -44,7 +44,11 @@ class Scripted(ApiServer):
             self.looked += 1
             self.pods = {
                 key: {
-                    "metadata": {"name": f"{name}-{key}", "labels": {"dsforge/job": name}, **one.get("more", {})},
+                    "metadata": {
+                        "name": f"{name}-{key}",
+                        "labels": {"dsforge/job": name},
+                        **one.get("more", {}),
+                    },
                     "status": one["status"],
                 }
                 for key, one in self.scenes[at].items()
@@ -71,7 +75,9 @@ def waiting(reason: str) -> dict[str, Any]:
 RUNNING = {"master-0": at("Running"), "worker-0": at("Running")}
 PENDING = {
     "master-0": at("Running"),
-    "worker-0": at("Pending", conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]),
+    "worker-0": at(
+        "Pending", conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    ),
 }
 DONE = {"master-0": ended(0), "worker-0": ended(0)}
 

@@ -131,7 +131,9 @@ def test_each_pod_starts_its_ranks_where_the_plan_has_them(kind: str, address: s
 
 def test_only_workers_of_mpi_have_gpus_and_only_its_launcher_has_variables():
     changes = ({"model": "gpt2"}, {"cluster": {"gpu": "h100-sxm-80gb"}}, {"parallel": {"tp": 1, "dp": 4}})
-    roles = {role: _container(one) for role, one in _templates("mpijob", _manifest("mpijob", *changes)).items()}
+    roles = {
+        role: _container(one) for role, one in _templates("mpijob", _manifest("mpijob", *changes)).items()
+    }
     assert "resources" not in roles["Launcher"]
     assert roles["Worker"]["resources"]["limits"]["nvidia.com/gpu"] == "4"
     assert "env" not in roles["Worker"]
@@ -139,7 +141,10 @@ def test_only_workers_of_mpi_have_gpus_and_only_its_launcher_has_variables():
     assert roles["Launcher"]["command"] == ["bash", "$(DSFORGE_BUNDLE)/mpirun.sh"]
 
 
-@given(value=st.sampled_from(HOSTILE) | st.text("$()AB {}", max_size=12) | st.text(), name=st.sampled_from(["A", "DSFORGE_JOB", "B C"]))
+@given(
+    value=st.sampled_from(HOSTILE) | st.text("$()AB {}", max_size=12) | st.text(),
+    name=st.sampled_from(["A", "DSFORGE_JOB", "B C"]),
+)
 def test_a_value_arrives_byte_for_byte(value: str, name: str):
     for text in (value, f"{value}$({name})", f"$${value}$"):
         assert expand(escaped(text), {"A": "x", "DSFORGE_JOB": "y", "B C": "z"}) == text
@@ -150,7 +155,7 @@ def test_a_value_arrives_byte_for_byte(value: str, name: str):
     [("$(A)", "1"), ("$$(A)", "$(A)"), ("$$$(A)", "$1"), ("$(B)", "$(B)"), ("$A $", "$A $"), ("$(A", "$(A")],
 )
 def test_the_expansion_is_that_of_kubernetes(text: str, seen: str):
-    """From the tests of k8s.io/kubernetes/third_party/forked/golang/expansion: what expands, and what does not."""
+    """As kubernetes/third_party/forked/golang/expansion does: what expands, and what does not."""
     assert expand(text, {"A": "1"}) == seen
 
 

@@ -116,7 +116,9 @@ def test_a_supervisor_in_a_job_is_told_through_slurm(tmp_path: Path, says):
     assert ask(run_dir, JOB, job, "TERM")
     assert ask(run_dir, JOB, slurm.job_at("PENDING", ""), "TERM")
     waiting = job_run(tmp_path, "b", "6", state="queued")
-    assert not ask(waiting, BatchJob(slurm.SCHEDULER, "6"), job, "TERM")  # it runs, and its supervisor does not listen yet
+    assert not ask(
+        waiting, BatchJob(slurm.SCHEDULER, "6"), job, "TERM"
+    )  # it runs, and its supervisor does not listen yet
     assert (tmp_path / "scancel.called").read_text().splitlines() == [
         "--batch --signal=TERM 5",
         "--state=PENDING 5",
