@@ -23,7 +23,7 @@ QUANTITY = r"^[0-9]+(\.[0-9]+)?([EPTGMk]i?|Ki|m)?$"
 IMAGE = r"^[A-Za-z0-9][A-Za-z0-9_.:/@-]*$"
 ABSOLUTE_PATH = r"^(/[^/\x00-\x1f:]+)+$"
 PBS_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$"
-PBS_VALUE = r"^[A-Za-z0-9_.@+/-]+$"
+PBS_VALUE = r"^[A-Za-z0-9_][A-Za-z0-9_.@+/-]*$"
 
 WORDS = {
     ANY_TEXT: "write text without a NUL character",
@@ -44,6 +44,6 @@ WORDS = {
     IMAGE: "write the reference of an image: `registry/name:tag` or `registry/name@sha256:...`",
     ABSOLUTE_PATH: "write an absolute path without `:`, not the root and without a slash at the end",
     PBS_NAME: "write letters, digits and `_.@+-`, a letter, a digit or an underscore first",
-    PBS_VALUE: "write letters, digits and `_.@+/-`",
+    PBS_VALUE: "write letters, digits and `_.@+/-`, a letter, a digit or an underscore first",
 }
 """What to write, by pattern."""
