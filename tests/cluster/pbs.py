@@ -1,11 +1,12 @@
 """Stand-ins for PBS's programs, by their names: a job is its script, run by ssh on its first host.
 
 They do what OpenPBS's manual says of what dsforge uses, no more; there is no PBS here to compare them with.
-PBS_STANDIN is the folder of jobs and of `hosts`, one a line, PBS_SSH the arguments of ssh.
+STANDIN_FOLDER is the folder of jobs and of `hosts`, one a line, STANDIN_SSH the arguments of ssh.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
@@ -13,8 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-FOLDER = Path(os.environ.get("PBS_STANDIN", "."))
-SSH = ["ssh", *shlex.split(os.environ.get("PBS_SSH", ""))]
+FOLDER = Path(os.environ.get("STANDIN_FOLDER", "."))
+SSH = ["ssh", *shlex.split(os.environ.get("STANDIN_SSH", ""))]
 
 
 def directives(script: Path) -> dict[str, str]:
@@ -54,16 +55,17 @@ def qsub(words: list[str]) -> int:
     # In the home folder, with the environment of a login.
     inner = f"echo $$ > {job}/pid; exec bash {copy}"
     login = ["env", "-i", "PATH=/usr/bin:/bin:/usr/sbin", "HOME=/root", *variables, "bash", "-c", inner]
-    with Path(options.get("-o", str(job / "out"))).open("wb") as log:
-        command = f"cd /; {shlex.join(login)}"
-        client = subprocess.Popen(
-            [*SSH, hosts[0], command],
+    with Path(options.get("-o", str(job / "out"))).open("wb") as log, (job / "lock").open("wb") as lock:
+        # Held for as long as the job runs: process ids of one host mean nothing on another.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.Popen(
+            [*SSH, hosts[0], f"cd /; {shlex.join(login)}"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
+            pass_fds=[lock.fileno()],
         )
-    (job / "client").write_text(str(client.pid))
     sys.stdout.write(f"{number}.server\n")
     return 0
 
@@ -73,8 +75,12 @@ def job_of(word: str) -> Path:
 
 
 def runs(job: Path) -> bool:
-    client = Path("/proc", (job / "client").read_text(), "stat")
-    return client.exists() and client.read_text().rpartition(")")[2].split()[0] != "Z"
+    with (job / "lock").open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
 
 
 def qstat(words: list[str]) -> int:

@@ -40,8 +40,8 @@ class Pbs:
         self.environ = {
             **environ,
             "PATH": f"{programs}:{environ['PATH']}",
-            "PBS_STANDIN": str(folder / "jobs"),
-            "PBS_SSH": cluster.ssh_options,
+            "STANDIN_FOLDER": str(folder / "jobs"),
+            "STANDIN_SSH": cluster.ssh_options,
         }
 
     def recipe(self, **launch: Any) -> Path:
