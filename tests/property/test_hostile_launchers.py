@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from dsforge.base.errors import DsforgeError
 from dsforge.launch.kubernetes.job import filling
 from dsforge.plan.resolve import examine, make_plan
-from dsforge.render.bundle import render
+from dsforge.rank.identity import identity
+from dsforge.render.bundle import Bundle, render
 from dsforge.render.kubernetes import fill
 from tests.support.hostile import HOSTILE, names, one_line, recorder
 from tests.support.kubernetes import expand
@@ -279,6 +280,48 @@ def test_everything_arrives_over_ssh(launcher: str, tmp_path: Path):
     assert "NCCL_AMBIENT" not in seen
     written = [path.read_text() for path in (tmp_path / "dsforge-run").rglob("*") if path.is_file()]
     assert not [text for text in written if "s3cret" in text]
+
+
+def test_the_launcher_pod_of_mpi_hands_everything_on(tmp_path: Path):
+    """By the real mpirun, with workers that are this machine."""
+    if shutil.which("mpirun") is None:
+        pytest.skip("not installed: mpirun")
+    variables = {f"VALUE_{number}": text for number, text in enumerate([*HOSTILE, "$$(HOME)", "a=b,c;d"])}
+    pod = {**POD, "kind": "mpijob", "python": str(tmp_path / "python")}
+    launch = {"launcher": "kubernetes", "kubernetes": pod, "env": variables, "env_from": ["HF_TOKEN"]}
+    files = render(make_plan(loaded(NODES, {"launch": launch}))).files
+    (tmp_path / "hostfile").write_text("w-0.job slots=4\nw-1.job slots=4\n")
+    script = files["mpirun.sh"].replace("/etc/mpi/hostfile", str(tmp_path / "hostfile"))
+    Bundle({**files, "mpirun.sh": script}).write(tmp_path / "bundle")
+    (tmp_path / "attempt-1").mkdir()
+    given = {"DSFORGE_BUNDLE": str(tmp_path / "bundle"), "DSFORGE_CORPUS": "c", "DSFORGE_ROOT": "/r $(A)"}
+    filled = fill(json.loads(files["job.json"]), filling(tmp_path / "attempt-1", "small", given))
+    (container,) = filled["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
+    known: dict[str, str] = {}
+    for entry in container["env"]:
+        known[entry["name"]] = expand(entry["value"], known) if "value" in entry else SECRET
+    recorder(tmp_path / "rank", tmp_path / "rank.json")
+    is_last = f'[ "$OMPI_COMM_WORLD_RANK" = {RANKS - 1} ]'
+    (tmp_path / "python").write_text(f'#!/bin/sh\n[ "$1" = -c ] || ! {is_last} || exec {tmp_path}/rank\n')
+    (tmp_path / "ssh").write_text(SSHD)
+    for program in ("python", "ssh"):
+        (tmp_path / program).chmod(0o755)
+    done = subprocess.run(
+        [expand(word, known) for word in container["command"]],
+        cwd=container["workingDir"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", **known},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = json.loads((tmp_path / "rank.json").read_text())[1]
+    assert {key: seen[key] for key in variables} == variables
+    assert (seen["HF_TOKEN"], seen["DSFORGE_ROOT"], seen["MASTER_ADDR"]) == (SECRET, "/r $(A)", "w-0.job")
+    told = {"RANK": "7", "WORLD_SIZE": "8", "LOCAL_RANK": "3", "LOCAL_SIZE": "4", "CROSS_RANK": "1"}
+    assert told.items() <= identity(seen).items()
+    assert not list(tmp_path.rglob("PWNED"))
 
 
 def test_torchrun_is_told_the_planned_world(tmp_path: Path):

@@ -142,7 +142,9 @@ class JobObject:
             if pod.out_of_memory and pod.node is not None:
                 first = pod.node * self._ranks
                 self._tell(KILLED.format(first=first, last=first + self._ranks - 1) + pod.why)
-        for name, why in lost_of(self._pods, before).items():
+        # Of one that has ended well the controller may delete the workers.
+        lost = {} if self.ended_well else lost_of(self._pods, before)
+        for name, why in lost.items():
             node = self._pods[name].node if name in self._pods else before[name].node
             self._tell(f"dsforge: {POD.format(node)} is lost: {why}")
         started = [pod for pod in self._pods.values() if pod.node is not None and pod.phase != "Pending"]

@@ -211,6 +211,17 @@ def test_pods_that_go_because_another_failed_are_not_lost(follow: Callable[..., 
     assert " is lost: " not in said
 
 
+def test_workers_of_mpi_that_go_when_its_launcher_has_ended_well_are_not_lost(
+    follow: Callable[..., tuple[int, str]],
+):
+    working = {"launcher-x": at("Running"), "worker-0": at("Running"), "worker-1": at("Running")}
+    done = {"launcher-x": ended(0)}
+    code, said = follow(Scripted(scenes=(working, done), endings=(None, "Succeeded")), kind="mpijob")
+    assert code == 0, said
+    assert job.READY in said
+    assert " is lost: " not in said
+
+
 def test_the_last_words_of_a_failed_pod_are_kept(follow: Callable[..., tuple[int, str]]):
     server = Scripted(scenes=({**DONE, "master-0": ended(1)},), endings=("Failed",))
     server.answers = [Answer("GET", "master-0/log$", 200, "No module named dsforge\n")]
