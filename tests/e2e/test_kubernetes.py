@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from dsforge.base import processes
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import RunState, read_state
+from tests.launch_support.bundles import TRAINER
 from tests.support.kubernetes import Kubelet, image
 from tests.support.recipes import SMALL, write
 
@@ -97,42 +98,52 @@ class Launched:
         return self.process.returncode, json.loads(said or "{}"), told
 
 
-def test_pods_train_as_one_rank_does(kubelet: Kubelet, tmp_path: Path):
+@pytest.fixture
+def launch() -> Iterator[Callable[..., Launched]]:
+    """Launch in processes that end with the test."""
+    started: list[Launched] = []
+
+    def start(folder: Path, *words: str) -> Launched:
+        started.append(Launched(folder, *words))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.wait()
+
+
+Launch = Callable[..., Launched]
+
+
+def test_pods_train_as_one_rank_does(kubelet: Kubelet, launch: Launch, tmp_path: Path):
     """Two pods of two ranks, TP 2 x DP 2: a rank in the wrong place would train something else."""
     alone = tmp_path / "alone"
     alone.mkdir()
     write(alone, ALONE)
-    reference = Launched(alone, *DSFORGE, "launch", "recipe.yaml", "--json", "train.steps=4")
+    reference = launch(alone, *DSFORGE, "launch", "recipe.yaml", "--json", "train.steps=2")
     recipe_for(tmp_path, "pytorchjob")
-    one = Launched(tmp_path, *DSFORGE, "launch", "recipe.yaml", "--json", "train.steps=4")
-    one.wait_for_a_step()
-    (job,) = kubelet.jobs
-    assert [value["data"].keys() for value in kubelet.secrets.values()] == [{"HF_TOKEN"}]
-    seen = [
-        dict(item.partition(b"=")[::2] for item in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
-        for pid in _trainers(one.run_dir)
-    ]
-    ranks = {(int(one[b"RANK"]), int(one[b"LOCAL_RANK"]), int(one[b"WORLD_SIZE"])) for one in seen}
-    assert ranks == {(0, 0, 4), (1, 1, 4), (2, 0, 4), (3, 1, 4)}
-    assert {(one[b"ODD"].decode(), one[b"HF_TOKEN"].decode()) for one in seen} == {(ODD, SECRET)}
-    assert {one[b"MASTER_ADDR"] for one in seen} == {b"127.0.0.1"}
+    one = launch(tmp_path, *DSFORGE, "launch", "recipe.yaml", "--json", "train.steps=2")
     code, told, messages = one.end()
     assert code == 0, messages
     assert reference.end()[0] == 0
     assert told["losses"] == pytest.approx(_losses(reference.run_dir), abs=1e-5)
     assert (kubelet.jobs, kubelet.pods, kubelet.secrets) == ({}, {}, {})
     ((_, path, query, _),) = kubelet.asked("DELETE", "pytorchjobs")
-    assert path.endswith(f"/namespaces/team/pytorchjobs/{job}")
+    assert "/namespaces/team/pytorchjobs/dsf-small-" in path
     assert query == {"propagationPolicy": "Foreground"}
     written = [file for file in tmp_path.rglob("*") if file.is_file() and file.stat().st_size < 10**6]
     assert not [file for file in written if b"s3cret" in file.read_bytes()]
 
 
-def test_a_lost_pod_is_named_the_run_comes_back_and_is_stopped(kubelet: Kubelet, tmp_path: Path):
+def test_a_lost_pod_is_named_the_run_comes_back_and_is_stopped(
+    kubelet: Kubelet, launch: Launch, tmp_path: Path
+):
     recipe = recipe_for(tmp_path, "jobset", restarts=1)
     tiny = (sys.executable, "-m", "tests.launch_support.as_job", str(recipe))
-    one = Launched(tmp_path, *tiny)
+    one = launch(tmp_path, *tiny)
     one.wait_for_a_step()
+    check_ranks(one.run_dir)
     (first,) = kubelet.jobs
     kubelet.evict(f"{first}-ranks-0-1-x1z")
     one.wait_for_a_step(attempt=2)
@@ -146,10 +157,12 @@ def test_a_lost_pod_is_named_the_run_comes_back_and_is_stopped(kubelet: Kubelet,
     assert (kubelet.jobs, kubelet.secrets) == ({}, {})
 
 
-def test_a_killed_supervisor_leaves_no_job(kubelet: Kubelet, tmp_path: Path):
+def test_a_killed_supervisor_leaves_no_job(kubelet: Kubelet, launch: Launch, tmp_path: Path):
     recipe = recipe_for(tmp_path, "pytorchjob")
-    one = Launched(tmp_path, sys.executable, "-m", "tests.launch_support.as_job", str(recipe))
+    one = launch(tmp_path, sys.executable, "-m", "tests.launch_support.as_job", str(recipe))
     one.wait_for_a_step()
+    check_ranks(one.run_dir)
+    assert [value["data"].keys() for value in kubelet.secrets.values()] == [{"HF_TOKEN"}]
     os.kill(one.process.pid, signal.SIGKILL)
     one.process.communicate(timeout=PATIENCE_SECONDS)
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -158,9 +171,22 @@ def test_a_killed_supervisor_leaves_no_job(kubelet: Kubelet, tmp_path: Path):
         time.sleep(0.1)
 
 
-def _trainers(run_dir: RunDir) -> list[int]:
-    found = processes.carrying(environment.RUN_ID, run_dir.path.name)
-    return [one.pid for one in found if "dsforge.train.main" in _words(one.pid)[3:4]]
+def check_ranks(run_dir: RunDir) -> None:
+    """See that each rank of the tiny trainer knows who it is, and has what the recipe gives it."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    trainers: list[int] = []
+    while len(trainers) < 4:
+        assert time.monotonic() < deadline
+        marked = processes.carrying(environment.RUN_ID, run_dir.path.name)
+        trainers = [one.pid for one in marked if _words(one.pid)[3:4] == [TRAINER]]
+    seen = [
+        dict(item.partition("=")[::2] for item in Path(f"/proc/{pid}/environ").read_text().split("\0"))
+        for pid in trainers
+    ]
+    ranks = {(one["RANK"], one["LOCAL_RANK"], one["WORLD_SIZE"], one["CROSS_RANK"]) for one in seen}
+    assert ranks == {("0", "0", "4", "0"), ("1", "1", "4", "0"), ("2", "0", "4", "1"), ("3", "1", "4", "1")}
+    assert {(one["ODD"], one["HF_TOKEN"], one["MASTER_ADDR"]) for one in seen} == {(ODD, SECRET, "127.0.0.1")}
+    assert len({one["MASTER_PORT"] for one in seen}) == 1
 
 
 def _words(pid: int) -> list[str]:
