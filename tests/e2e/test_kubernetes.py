@@ -136,9 +136,7 @@ def test_pods_train_as_one_rank_does(kubelet: Kubelet, launch: Launch, tmp_path:
     assert not [file for file in written if b"s3cret" in file.read_bytes()]
 
 
-def test_a_lost_pod_is_named_the_run_comes_back_and_is_stopped(
-    kubelet: Kubelet, launch: Launch, tmp_path: Path
-):
+def test_a_lost_pod_is_named_and_the_run_comes_back(kubelet: Kubelet, launch: Launch, tmp_path: Path):
     recipe = recipe_for(tmp_path, "jobset", restarts=1)
     tiny = (sys.executable, "-m", "tests.launch_support.as_job", str(recipe))
     one = launch(tmp_path, *tiny)
