@@ -59,7 +59,8 @@ def qsub(words: list[str]) -> int:
         # Held for as long as the job runs: process ids of one host mean nothing on another.
         fcntl.flock(lock, fcntl.LOCK_EX)
         subprocess.Popen(
-            [*SSH, hosts[0], f"cd /; {shlex.join(login)}"],
+            # Between them, for ssh closes what it is not told of.
+            ["sh", "-c", '"$@"; :', "sh", *SSH, hosts[0], f"cd /; {shlex.join(login)}"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -39,7 +39,7 @@ POD = "pod-{}"
 _TICK_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
 _HOPELESS_SECONDS = 30.0
-_LAST_PODS_SECONDS = 30.0
+_LAST_PODS_SECONDS = 60.0
 """From the end of the job object to that of pods which still do their last work."""
 _DELETE_SECONDS = 25.0
 _LAST_LINES = 20
@@ -86,18 +86,18 @@ class JobObject:
         A server that does not answer says nothing of the job.
         """
         try:
-            # In this order: a pod that is gone when the job object is, was deleted with it.
+            # In this order: of a pod that is gone it is then known whether the job object goes too.
             items = self._cluster.pods(f"{LABEL}={self._name}")
             job = self._cluster.job(self._manifest)
         except DsforgeError as error:
             self._tell(f"dsforge: it is not known what the pods are at: {error.message}")
             return False
-        if job is None:
-            self._tell("dsforge: somebody deleted the job object")
-            return True
-        self.ended_well = ending_of(job)
         before, self._pods = self._pods, pods_of(self._kind, self._name, items)
-        self._take_news(before)
+        is_deleted = job is None or "deletionTimestamp" in job["metadata"]
+        if is_deleted:
+            self._tell("dsforge: somebody deletes the job object; its ranks are told to stop")
+        self.ended_well = ending_of(job) if job is not None else False
+        self._take_news({} if is_deleted or self.ended_well else lost_of(self._pods, before))
         now = time.monotonic()
         self._give_up(now)
         if self.ended_well is None:
@@ -136,16 +136,14 @@ class JobObject:
             f"dsforge: the job object may still be there; its ranks end by themselves: kubectl delete {where}"
         )
 
-    def _take_news(self, before: Mapping[str, Pod]) -> None:
+    def _take_news(self, lost: Mapping[int, str]) -> None:
+        """Tell what is new of the pods. `lost`: by node why its pod was taken away, when only that was."""
         for pod in self._pods.values():
             self._tell(f"dsforge: {pod.name} is {pod.phase}" + (f": {pod.why}" if pod.why else ""))
             if pod.out_of_memory and pod.node is not None:
                 first = pod.node * self._ranks
                 self._tell(KILLED.format(first=first, last=first + self._ranks - 1) + pod.why)
-        # Of one that has ended well the controller may delete the workers.
-        lost = {} if self.ended_well else lost_of(self._pods, before)
-        for name, why in lost.items():
-            node = self._pods[name].node if name in self._pods else before[name].node
+        for node, why in lost.items():
             self._tell(f"dsforge: {POD.format(node)} is lost: {why}")
         started = [pod for pod in self._pods.values() if pod.node is not None and pod.phase != "Pending"]
         if len(started) == self._nodes:
@@ -193,7 +191,7 @@ class _Words:
 def filling(attempt: Path, name: str, environ: Mapping[str, str]) -> Filling:
     """Return what a plan's job object has as that of an attempt. `environ`: of who starts it."""
     names = (*RUNS_VARIABLES, environment.BUNDLE)
-    variables = {name: environ[name] for name in names if name in environ}
+    variables = {one: environ[one] for one in names if one in environ}
     return Filling(
         job=job_name(name, str(attempt)),
         environ={**variables, environment.ATTEMPT_DIR: str(attempt)},

@@ -95,18 +95,18 @@ def ending_of(job: Mapping[str, Any]) -> bool | None:
     return True if any(word in true for word in _SUCCEEDED) else None
 
 
-def lost_of(now: Mapping[str, Pod], before: Mapping[str, Pod]) -> dict[str, str]:
-    """Return the pods with ranks that somebody or something took away, with the words for it.
+def lost_of(now: Mapping[str, Pod], before: Mapping[str, Pod]) -> dict[int, str]:
+    """Return the nodes whose pods somebody or something took away, with the words for it.
 
     When a pod has failed by itself, controllers delete the others: those are not lost.
     """
     blamed = any(pod.failed for pod in (*before.values(), *now.values()))
-    lost: dict[str, str] = {}
+    lost: dict[int, str] = {}
     for name, pod in {**before, **now}.items():
         if pod.node is None:
             continue
         if pod.lost:
-            lost[name] = pod.why
+            lost[pod.node] = pod.why
         elif not blamed and not pod.ended and (name not in now or pod.leaves):
-            lost[name] = "it was deleted"
+            lost[pod.node] = "it was deleted"
     return lost

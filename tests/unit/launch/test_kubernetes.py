@@ -211,6 +211,26 @@ def test_pods_that_go_because_another_failed_are_not_lost(follow: Callable[..., 
     assert " is lost: " not in said
 
 
+@pytest.mark.parametrize("foreground", [True, False])
+def test_a_job_object_that_somebody_deletes_has_lost_no_pods(
+    follow: Callable[..., tuple[int, str]], foreground: bool
+):
+    class Deleted(Scripted):
+        def _do(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+            answer = super()._do(method, path, query, body)
+            if method == "GET" and self.looked >= 2 and "/pytorchjobs/" in path:
+                if not foreground or self.looked > 3:
+                    return 404, status(404, "NotFound", "gone")
+                answer[1]["metadata"]["deletionTimestamp"] = "now"
+            return answer
+
+    leaving = {name: {**one, "more": {"deletionTimestamp": "now"}} for name, one in RUNNING.items()}
+    code, said = follow(Deleted(scenes=(RUNNING, leaving, leaving, {})))
+    assert code == 4
+    assert "dsforge: somebody deletes the job object" in said
+    assert " is lost: " not in said
+
+
 def test_workers_of_mpi_that_go_when_its_launcher_has_ended_well_are_not_lost(
     follow: Callable[..., tuple[int, str]],
 ):
