@@ -50,6 +50,7 @@ lint: $(DEV)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/start_up.py
+	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/launching.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/scale.py

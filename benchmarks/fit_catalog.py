@@ -1,7 +1,8 @@
-"""Fits the constants of the cost model to published measurements and writes calibration.yaml.
+"""Fits the constants of the cost model to published measurements and writes calibration.yaml or memory.yaml.
 
-Run: python benchmarks/fit_catalog.py --throughput FILE [--out FILE] [--leave-out]. Constants belong to a GPU
-generation, an engine, a fabric or to all; none to a source or a row. Sources weigh by the square root of
+Run: python benchmarks/fit_catalog.py --throughput FILE [--out FILE] [--leave-out], or with --memory FILE for
+the memory model (fit_memory.py). Constants belong to a GPU generation, an engine, a fabric or to all; none to
+a source or a row. Large sources weigh less than
 their rows, and errors beyond a few per cent weigh less, so that no source and no odd row leads. `--leave-out`
 fits once without each source and prints how that source is then predicted.
 """
@@ -12,91 +13,88 @@ import argparse
 import collections
 import copy
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import fit_memory
 import numpy as np
-from published import Measured, read
+from published import GPUS, Measured, read
 from ruamel.yaml import YAML
 from scipy.optimize import least_squares
 
 from dsforge.cost.calibration import Calibration, build
+from dsforge.cost.machine import from_peaks
 
 HERE = Path(__file__).resolve().parent
 PRIORS = HERE / "priors.yaml"
+CATALOG = HERE.parent / "dsforge" / "catalog" / "data" / "calibration.yaml"
+HEADER = """\
+# Constants of the cost model, fitted by benchmarks/fit_catalog.py to published step times; the fields are
+# explained in dsforge/cost/calibration.py. What is 0, 1, the number of a FlashAttention, true or false is a
+# fact of a GPU generation or an engine, not fitted. `like`: an engine that differs from another in what its
+# row says. trainers: whose measured runs a trainer's are most like. errors: mean relative error over sources
+# that a fit had not seen, by kind of run (fit_catalog.py --leave-out).
+"""
 GROUPS = ("dense 16-bit", "dense fp8", "Blackwell dense", "MoE")
-_SHARES = {"matmul", "link", "tp_hidden", "dp_hidden", "shard_hidden", "network_share", "fabrics"}
-_ROBUST = 0.03
-_PRIOR = 0.01
-"""What a factor of e away from a prior weighs: enough where the rows say nothing, little elsewhere."""
+_SHARES = {"matmul", "link", "tp_hidden", "dp_hidden", "shard_hidden", "fabrics", "dispatch"}
+_ROBUST = 0.02
+_SOURCE_WEIGHT = -0.15
+"""Power of a source's rows that each of its rows weighs: between equal rows (0) and equal sources (-0.5)."""
+_PRIOR = 0.06
+"""What a factor of e away from a prior weighs: enough where few sources tell, little elsewhere."""
 Key = tuple[str, ...]
 
-_ENGINES = (
-    "megatron-core",
-    "megatron",
-    "megatron-deepspeed",
-    "fsdp",
-    "fsdp2",
-    "ddp",
-    "nanotron",
-    "deepspeed",
-)
 FITTED: dict[str, list[Key]] = {
     "dense 16-bit": [
-        *(
-            ("generations", name, key)
-            for name in ("ampere", "hopper")
-            for key in ("matmul", "attention", "link")
-        ),
-        *(("generations", name, "early_attention") for name in ("ampere", "hopper")),
-        *(("engines", name, "elementwise") for name in ("megatron-core", "megatron", "fsdp", "fsdp2")),
-        *(("engines", name, "overhead") for name in ("megatron-deepspeed", "nanotron")),
+        *(("generations", name, "matmul") for name in ("ampere", "hopper")),
+        ("engines", "megatron-deepspeed", "layer_seconds"),
         ("engines", "megatron-core", "tp_hidden"),
         ("engines", "megatron-core", "dp_hidden"),
         ("engines", "fsdp", "shard_hidden"),
-        ("engines", "deepspeed", "network_share"),
-        *(("fabrics", name) for name in ("infiniband", "omni-path", "roce", "efa")),
+        *(("fabrics", name) for name in ("infiniband", "roce", "efa")),
         *(
             ("common", name)
             for name in (
-                *("logits", "softmax", "odd_head", "uneven_head", "exposed", "message_seconds"),
-                *("rank_seconds", "operators_recomputed", "ring_hidden", "offload"),
+                *(
+                    "flash_attention_1",
+                    "flash_attention_2",
+                    "flash_attention_3",
+                    "elementwise",
+                    "link",
+                    "logits",
+                    "softmax",
+                    "odd_head",
+                ),
+                *("uneven_head", "exposed", "shard_exposed", "message_seconds", "rank_seconds"),
             )
         ),
     ],
     "dense fp8": [("generations", "hopper", "fp8"), ("common", "cast")],
     "Blackwell dense": [
-        *(("generations", "blackwell", key) for key in ("matmul", "attention", "link", "fp8", "fp4")),
+        *(("generations", "blackwell", key) for key in ("matmul", "fp8", "fp4")),
         ("generations", "blackwell-ultra", "matmul"),
     ],
     "MoE": [
-        ("common", "expert_width"),
+        ("common", "expert_passes"),
         ("common", "dispatch"),
+        ("common", "fused_expert_passes"),
+        ("common", "fused_dispatch"),
         ("generations", "hopper", "expert_layer_seconds"),
-        ("generations", "blackwell", "expert_layer_seconds"),
     ],
 }
 TIED: dict[Key, list[Key]] = {
-    ("engines", "megatron", "elementwise"): [("engines", "megatron-deepspeed", "elementwise")],
-    ("engines", "fsdp", "elementwise"): [("engines", "ddp", "elementwise")],
-    ("engines", "fsdp2", "elementwise"): [
-        ("engines", "deepspeed", "elementwise"),
-        ("engines", "nanotron", "elementwise"),
-    ],
     ("engines", "megatron-core", "dp_hidden"): [
-        ("engines", name, "dp_hidden") for name in ("ddp", "deepspeed")
+        ("engines", name, "dp_hidden") for name in ("ddp", "deepspeed", "fsdp2")
     ],
     ("engines", "fsdp", "shard_hidden"): [
         ("engines", name, "shard_hidden") for name in ("fsdp2", "deepspeed", "megatron-core")
     ],
     ("generations", "ampere", "matmul"): [("generations", "volta", "matmul")],
-    ("generations", "blackwell", "attention"): [("generations", "blackwell-ultra", "attention")],
-    ("generations", "blackwell", "link"): [("generations", "blackwell-ultra", "link")],
     ("generations", "blackwell", "fp8"): [("generations", "blackwell-ultra", "fp8")],
     ("generations", "blackwell", "fp4"): [("generations", "blackwell-ultra", "fp4")],
-    ("generations", "blackwell", "expert_layer_seconds"): [
-        ("generations", "blackwell-ultra", "expert_layer_seconds")
-    ],
+    ("fabrics", "infiniband"): [("fabrics", "omni-path")],
 }
 
 
@@ -111,7 +109,7 @@ def fitted(rows: list[Measured], start: dict[str, Any], groups: tuple[str, ...] 
 
 def _fit(rows: list[Measured], start: dict[str, Any], keys: list[Key]) -> dict[str, Any]:
     counts = collections.Counter(row.row["source"] for row in rows)
-    weights = np.array([counts[row.row["source"]] ** -0.25 for row in rows])
+    weights = np.array([counts[row.row["source"]] ** _SOURCE_WEIGHT for row in rows])
     seconds = np.array([row.seconds for row in rows])
 
     def residuals(values: np.ndarray) -> np.ndarray:
@@ -164,44 +162,80 @@ def errors(rows: list[Measured], constants: Calibration) -> dict[str, dict[str, 
     return found
 
 
-def left_out(rows: list[Measured], start: dict[str, Any]) -> None:
-    """Print how well constants that were fitted without a source of dense 16-bit rows predict it."""
-    dense = [row for row in rows if row.job is not None and row.group == GROUPS[0]]
+def left_out(rows: list[Measured], constants: dict[str, Any], start: dict[str, Any], group: str) -> float:
+    """Print how a group's sources are predicted by constants fitted without them; return the sources' mean.
+
+    `constants`: fitted to all rows; the group's own start anew, from `start`.
+    """
+    own = [row for row in rows if row.job is not None and row.group == group]
+    keys = FITTED[group]
+    begun = _with(constants, keys, np.array([_get(start, key) for key in keys]))
     means = []
-    for source in sorted({row.row["source"] for row in dense}):
-        others = [row for row in dense if row.row["source"] != source]
-        constants = build(fitted(others, start, GROUPS[:1]))
-        mine = [row for row in dense if row.row["source"] == source]
-        own = [abs(row.predicted(constants) / row.seconds - 1) for row in mine]
-        means.append(sum(own) / len(own))
-        print(f"  {means[-1]:.3f} {len(own):4} {source}")
-    print(f"left out, mean over sources: {sum(means) / len(means):.4f}")
+    for source in sorted({row.row["source"] for row in own}):
+        others = [row for row in own if row.row["source"] != source]
+        unseen = build(_fit(others, begun, keys))
+        mine = [row for row in own if row.row["source"] == source]
+        means.append(fmean(abs(row.predicted(unseen) / row.seconds - 1) for row in mine))
+        print(f"  {means[-1]:.3f} {len(mine):4} {source}", flush=True)
+    print(f"{group} left out, mean over {len(means)} sources: {fmean(means):.4f}", flush=True)
+    return fmean(means)
+
+
+_STAND_INS = {"ampere": "hopper", "hopper": "ampere", "blackwell": "hopper", "blackwell-ultra": "hopper"}
+
+
+def unmeasured(rows: list[Measured], constants: Calibration) -> float:
+    """Return the mean error where GPUs are known by their peaks and another generation's constants."""
+    found = []
+    for row in rows:
+        gpu = GPUS.get(row.row["gpu_type"], "")
+        if row.job is None or row.job.machine.generation not in _STAND_INS:
+            continue
+        machine = from_peaks(gpu, row.job.machine.gpus_per_node, row.job.machine.fabric)
+        if machine is not None:
+            other = replace(machine, generation=_STAND_INS[machine.generation])
+            guess = replace(row, job=replace(row.job, machine=other))
+            found.append(abs(guess.predicted(constants) / row.seconds - 1))
+    return fmean(found)
 
 
 def main() -> None:
     """Fit, tell and write."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--throughput", type=Path, required=True)
+    files = parser.add_mutually_exclusive_group(required=True)
+    files.add_argument("--throughput", type=Path)
+    files.add_argument("--memory", type=Path)
     parser.add_argument("--start", type=Path, default=PRIORS)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--leave-out", action="store_true")
     given = parser.parse_args()
+    if given.memory:
+        fit_memory.fit(given.memory, given.out, leave_out=given.leave_out)
+        return
     yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = None
+    yaml.default_flow_style, yaml.width = None, 118
     start = yaml.load(given.start.read_text("utf-8"))
     rows = list(read(given.throughput))
     constants = fitted(rows, start)
-    for group, sources in errors(rows, build(constants)).items():
+    kept = yaml.load(CATALOG.read_text("utf-8"))
+    for group, sources in errors(rows, build({**constants, "errors": {}, "trainers": {}})).items():
         every = [error for own in sources.values() for error in own]
-        by_source = sum(sum(own) / len(own) for own in sources.values()) / max(1, len(sources))
-        print(f"{group}: {len(every)} rows, mean {sum(every) / len(every):.4f}, by source {by_source:.4f}")
+        means = [fmean(own) for own in sources.values()]
+        print(f"{group}: {len(every)} rows, mean {fmean(every):.4f}, by source {fmean(means):.4f}")
     print(f"{sum(len(keys) for keys in FITTED.values())} constants")
     if given.leave_out:
-        left_out(rows, start)
+        kept["errors"] = {group: float(f"{left_out(rows, constants, start, group):.2g}") for group in GROUPS}
+        kept["errors"]["unmeasured"] = float(f"{unmeasured(rows, build({**constants, **_kept(kept)})):.2g}")
     if given.out:
-        constants["fitted"] = {"date": dt.datetime.now(dt.UTC).date().isoformat(), "rows": len(rows)}
+        when = dt.datetime.now(dt.UTC).date().isoformat()
         with given.out.open("w", encoding="utf-8") as file:
-            yaml.dump(constants, file)
+            file.write(HEADER)
+            yaml.dump({"fitted": {"date": when, "rows": len(rows)}, **constants, **_kept(kept)}, file)
+
+
+def _kept(catalog: dict[str, Any]) -> dict[str, Any]:
+    """Return what a fit keeps: whose engine a trainer is like; errors, unless they were measured."""
+    return {key: catalog[key] for key in ("trainers", "errors")}
 
 
 if __name__ == "__main__":

@@ -1,22 +1,25 @@
 """How far the planner is from published measurements.
 
-Run: python benchmarks/plan_accuracy.py --throughput FILE [--memory FILE] [--json]. Rows with scorable = 1
-count; one that cannot be predicted is a miss, with the reason. An error is |predicted / measured - 1|.
+Run: python benchmarks/plan_accuracy.py --throughput FILE [--memory FILE] [--json] [--no-best]. Rows with
+scorable = 1 count; one that cannot be predicted is a miss, with the reason. An error is
+|predicted / measured - 1|.
+Memory is compared like with like: between steps, at the peak, reserved by PyTorch or shown by nvidia-smi, of
+the rank that was measured; of rows that only say that a job ran or ran out of memory, the verdict counts.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
-import csv
 import json
 import statistics
 from pathlib import Path
 from typing import Any
 
+import accuracy_memory
+import occupied
 from published import Measured, read
-
-NO_MEMORY = "activations and buffers are not predicted yet"
+from ranking import ranking, tell
 
 
 def scored(rows: list[Measured]) -> list[dict[str, Any]]:
@@ -58,12 +61,6 @@ def by_source(lines: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def _memory(path: Path) -> list[dict[str, Any]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["scorable"] == "1"]
-    return [{"id": row["id"], "source": row["source"], "why": NO_MEMORY} for row in rows]
-
-
 def _table(title: str, rows: dict[str, dict[str, float]]) -> None:
     print(f"\n{title:66} rows   mean median")
     for name, one in rows.items():
@@ -76,11 +73,15 @@ def main() -> None:
     parser.add_argument("--throughput", type=Path)
     parser.add_argument("--memory", type=Path)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--no-best", action="store_true", help="leave out the search around published best layouts (seconds)"
+    )
     given = parser.parse_args()
-    lines = scored(list(read(given.throughput))) if given.throughput else []
-    memory = _memory(given.memory) if given.memory else []
+    rows = list(read(given.throughput)) if given.throughput else []
+    lines, ranked = scored(rows), ranking(rows, best=not given.no_best)
+    memory = accuracy_memory.scored(list(occupied.read(given.memory))) if given.memory else []
     every = lines + memory
-    covered = sum("error" in line for line in every)
+    covered = sum("why" not in line for line in every)
     told = {
         "schema_version": 1,
         "rows": len(every),
@@ -89,8 +90,15 @@ def main() -> None:
         "by_source": by_source(lines),
         "sources": summary(lines, "source"),
         "regimes": summary(lines, "regime"),
-        "lines": every,
+        "ranking": ranked,
+        "lines": lines,
     }
+    if given.memory:
+        told["memory"] = {
+            **{f"{key}s": accuracy_memory.summary(memory, key) for key in ("group", "source", "regime")},
+            "verdicts": accuracy_memory.verdicts(memory),
+            "lines": memory,
+        }
     if given.json:
         print(json.dumps(told, indent=2, sort_keys=True))
         return
@@ -100,6 +108,11 @@ def main() -> None:
             print(f"{line['error']:6.1%} {pair}  {line['id']}")
     for why, count in collections.Counter(line["why"] for line in every if "why" in line).items():
         print(f"not predicted: {count} rows: {why}")
+    if memory:
+        accuracy_memory.tell(memory)
+    if not lines:
+        print(f"coverage: {covered} of {len(every)} rows")
+        return
     _table("regime", told["regimes"])
     _table("source", told["sources"])
     _table("group", told["groups"])
@@ -107,6 +120,7 @@ def main() -> None:
         "\nmean over sources: "
         + ", ".join(f"{group} {mean:.1%}" for group, mean in told["by_source"].items())
     )
+    tell(ranked)
     print(f"coverage: {covered} of {len(every)} rows")
 
 

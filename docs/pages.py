@@ -205,8 +205,15 @@ def presets_page() -> Iterator[str]:
         (
             code(gpu["name"]),
             format_bytes(gpu["memory_bytes"]) if gpu["memory_bytes"] else "",
+            ", ".join(f"{name} {rate:g}" for name, rate in gpu["peak_tflops"].items()),
             plain(hardware()[gpu["name"]].source),
         )
         for gpu in found["gpus"]
     )
-    yield from table(("gpu", "memory", "source"), gpus)
+    yield from table(("gpu", "memory", "dense TFLOP/s", "source"), gpus)
+    yield "## Rented machines"
+    machines = (
+        (code(one["name"]), f"{one['gpus']} x {one['gpu']}", f"{one['network_gb_s']:g}", plain(one["source"]))
+        for one in found["clusters"]
+    )
+    yield from table(("shape", "GPUs", "GB/s a GPU", "source"), machines)

@@ -24,10 +24,26 @@ class ModelPreset:
 
 
 @dataclass(frozen=True, slots=True)
+class Rates:
+    """GB/s of memory and, in one direction a GPU, of its fast link and network port, as data sheets say.
+
+    `like`: the generation of GPUs whose constants an estimate takes. `domain`: GPUs that the link joins
+    across nodes; 1 where it ends at the node.
+    """
+
+    memory_gb_s: float
+    link_gb_s: float
+    network_gb_s: float
+    like: str
+    domain: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Hardware:
     """An accelerator type. `memory_bytes` None: the machine's own memory.
 
-    `peak_tflops`: dense TFLOP/s by precision. `device_names`: what the driver calls it.
+    `accelerator`: cpu, cuda, rocm, which torch calls cuda, too, or hpu. `peak_tflops`: dense TFLOP/s by
+    precision. `watts`: of the board at most. `device_names`: what the driver calls it.
     """
 
     name: str
@@ -36,6 +52,22 @@ class Hardware:
     source: str
     peak_tflops: dict[str, float] = field(default_factory=dict)
     device_names: tuple[str, ...] = ()
+    rates: Rates | None = None
+    watts: float | None = None
+    domain: int = 1
+    """GPUs that its fast link joins across nodes, where racks are wired so; 1: it ends at the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """A machine that a cloud rents out: its GPUs, and GB/s of network in one direction for each of them."""
+
+    name: str
+    gpu: str
+    gpus: int
+    network_gb_s: float
+    fabric: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +100,18 @@ def hardware() -> dict[str, Hardware]:
             row["source"],
             row.get("peak_tflops", {}),
             tuple(row.get("device_names", ())),
+            Rates(**row["rates"]) if "rates" in row else None,
+            row.get("watts"),
+            row.get("rates", {}).get("domain", 1),
         )
         for name, row in table("hardware").items()
     }
+
+
+@cache
+def cluster_shapes() -> dict[str, ClusterShape]:
+    """Return every rented machine by name."""
+    return {name: ClusterShape(name, **row) for name, row in table("clusters").items()}
 
 
 @cache

@@ -18,6 +18,7 @@ from dsforge.cli import (
     data,
     diff,
     doctor,
+    explain,
     hostfile,
     init,
     launch,
@@ -54,7 +55,7 @@ app = typer.Typer(
     context_settings={"help_option_names": sorted(_HELP_OPTIONS)},
 )
 for _panel, _modules in {
-    "Recipe": (init, validate, plan, diff, render, lock),
+    "Recipe": (init, validate, plan, explain, diff, render, lock),
     "Run": (preflight, launch, smoke, verify),
     "Look up": (schema, presets, rule, doctor),
 }.items():

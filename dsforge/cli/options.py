@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +50,20 @@ ArgumentOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+class Goal(StrEnum):
+    """What the best layout has least of."""
+
+    time = "time"
+    cost = "cost"
+    memory = "memory"
+
+
+ObjectiveOption = Annotated[
+    Goal,
+    typer.Option("--objective", help="What the best has least of; cost: GPU-hours, on fewer nodes, too."),
+]
 RunsOption = Annotated[
     Path | None, typer.Option("--runs", help="Folder of runs. Default: $DSFORGE_RUNS or ./runs.")
 ]

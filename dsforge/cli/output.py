@@ -6,9 +6,10 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,6 +18,7 @@ from dsforge.base.text import one_line, printable, shortened, without_secrets
 
 SCHEMA_VERSION = 1
 _STDERR = 2
+_PLAIN_WIDTH = 80
 _json_mode = False
 
 
@@ -190,6 +192,11 @@ def internal_error(fault: BaseException) -> None:
         note("  hint: this is a fault of dsforge, please report it; DSFORGE_DEBUG=1 shows the traceback")
 
 
+def width() -> int:
+    """Return the characters of a line: the terminal's, 80 where stdout is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PLAIN_WIDTH
+
+
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Write a plain table to stdout: columns as wide as their content, readable without colour."""
     cells = [[" ".join(printable(cell).split("\n")) for cell in row] for row in rows]
@@ -199,3 +206,38 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     line("  " + "  ".join(name.ljust(width) for name, width in zip(columns, widths, strict=True)).rstrip())
     for row in cells:
         line("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+_BAR_COLORS = ("44", "46", "45", "42", "43", "41", "100")
+_NARROW, _WIDE = 60, 100
+
+
+def bars(
+    rows: Iterable[tuple[str, Mapping[str, int], str]],
+    legend: Mapping[str, str],
+    whole: int,
+    mark: int | None,
+) -> None:
+    """Write one bar a row: a name, the lengths of its parts by letter, and a figure behind it.
+
+    `whole` is as long as the space for bars; at `mark` stands a line. On a terminal the parts have colours,
+    elsewhere they are told apart by their letters alone.
+    """
+    colors = dict(zip(legend, _BAR_COLORS, strict=True)) if _color(sys.stdout) else {}
+    columns = shutil.get_terminal_size((_WIDE, 24)).columns if sys.stdout.isatty() else _WIDE
+    cells = [(printable(name), parts, printable(figure)) for name, parts, figure in rows]
+    names = max((len(name) for name, _, _ in cells), default=0)
+    figures = max((len(figure) for _, _, figure in cells), default=0)
+    space = min(max(columns, _NARROW), _WIDE) - names - figures - 7
+    for name, parts, figure in cells:
+        bar: list[str] = []
+        ends = 0
+        for letter, length in parts.items():
+            ends += length
+            bar += [letter] * (round(space * ends / max(1, whole)) - len(bar))
+        bar += [" "] * (space - len(bar))
+        if mark is not None:
+            bar.insert(round(space * mark / max(1, whole)), "|")
+        painted = "".join(f"\x1b[30;{colors[one]}m{one}\x1b[0m" if one in colors else one for one in bar)
+        data(f"  {name.ljust(names)}  {painted}  {figure}\n")
+    line("  " + ", ".join(f"{letter} {name}" for letter, name in legend.items()))

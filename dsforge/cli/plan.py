@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,19 +12,32 @@ from dsforge.base.exits import ExitCode
 from dsforge.base.text import one_line
 from dsforge.base.units import format_bytes, format_count
 from dsforge.cli import output
+from dsforge.cli.memory import Memory, memory_of
 from dsforge.cli.options import (
     ArgumentOption,
     ChangesArgument,
+    Goal,
     JsonOption,
+    ObjectiveOption,
     PassingOn,
     ProfileOption,
     RecipeArgument,
     SetOption,
     load,
 )
+from dsforge.cli.time_lines import time_lines
 
 if TYPE_CHECKING:
-    from dsforge.plan.types import DataSet, Plan, Train
+    from dsforge.plan.estimate import Estimate
+    from dsforge.plan.search.best import Objective
+    from dsforge.plan.search.run import Searched
+    from dsforge.plan.types import DataSet, Layout, Plan, Train
+    from dsforge.recipe.load import LoadedRecipe
+
+_COLUMNS = 120
+"""Columns of time that the schedule in JSON is for."""
+_TOP = 5
+"""Layouts that a search shows where nobody says how many."""
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -39,32 +51,82 @@ def plan(
     set_: SetOption = None,
     argument: ArgumentOption = None,
     profile: ProfileOption = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Choose the whole layout, whatever the recipe says of it.")
+    ] = False,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", metavar="N", min=1, max=1000, help="Show the N best layouts side by side."),
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option("--gpus", metavar="N", min=1, help="Plan for N GPUs instead of the recipe's cluster."),
+    ] = None,
+    objective: ObjectiveOption = Goal.time,
     json: JsonOption = False,
 ) -> None:
     """Resolve a recipe: degrees, batch, stages, parameters, model states. Exit 1 when a rule refuses it."""
+    from dsforge.base.canonical import dumps
+    from dsforge.plan.ranking import opened, ranking
     from dsforge.plan.resolve import make_plan
 
-    made = make_plan(load(recipe, changes, set_, profile, argument, json=json), refuse=False)
+    loaded = load(recipe, changes, set_, profile, argument, json=json)
+    loaded = opened(loaded, everything=search, gpus=gpus)
+    best = None
+    if search or top is not None or objective is not Goal.time:
+        best = ranking(loaded, top=top or (_TOP if search else 1), objective=objective.value)
+        if objective is Goal.cost and best.found:
+            loaded = opened(loaded, gpus=best.found[0].gpus)
+    chosen = best.found[0].candidate if best is not None and best.found else None
+    made = make_plan(loaded, refuse=False, objective=objective.value, best=chosen)
+    time, memory = _estimate(made, loaded), memory_of(loaded, made)
     if json:
-        output.data(_canonical(made))
+        told = {"why": time} if isinstance(time, str) else time.to_json_value()
+        told = {"estimate": told, "memory": memory.to_json_value(), **_layouts(made, best, objective.value)}
+        output.data(dumps({**made.to_json_value(), **told}))
     else:
-        _print(made)
+        _print(made, time, memory)
+        _print_layouts(made, best, objective.value)
     findings = [Finding.from_dict(found) for found in made.findings]
+    findings += memory.findings(loaded, findings)
     output.findings(findings)
     refused = any(found.severity is Severity.ERROR for found in findings)
     raise typer.Exit(int(ExitCode.FINDINGS if refused else ExitCode.OK))
 
 
-def _canonical(made: Plan) -> str:
-    from dsforge.base.canonical import dumps
+def _estimate(made: Plan, loaded: LoadedRecipe) -> Estimate | str:
     from dsforge.plan.estimate import estimate
+    from dsforge.plan.run_cost import Prices
 
-    time = estimate(made)
-    told = {"why": time} if isinstance(time, str) else time.to_json_value()
-    return dumps({**made.to_json_value(), "estimate": told})
+    cluster = loaded.recipe.cluster
+    prices = Prices(cluster.price_per_gpu_hour, cluster.power_overhead, cluster.storage_gb_per_s)
+    return estimate(made, prices, cluster.shape)
 
 
-def _print(made: Plan) -> None:
+def _layouts(made: Plan, best: Searched | None, objective: Objective) -> dict[str, object]:
+    from dsforge.plan.ranking import as_json
+    from dsforge.plan.timeline import schedule_of
+
+    schedule = schedule_of(made, _COLUMNS)
+    told: dict[str, object] = {"schedule": schedule.to_json_value() if schedule else None}
+    if best is not None:
+        told["layouts"] = as_json(best, made.batch.global_size * made.batch.seq_len, objective)
+    return told
+
+
+def _print_layouts(made: Plan, best: Searched | None, objective: Objective) -> None:
+    from dsforge.cli import layouts, timeline
+    from dsforge.plan.timeline import schedule_of
+
+    if (schedule := schedule_of(made, timeline.columns_of(output.width()))) is not None:
+        output.line()
+        timeline.show(schedule, output.width())
+    if best is not None and best.found:
+        output.line()
+        layouts.show(best, made.batch.global_size * made.batch.seq_len, objective)
+
+
+def _print(made: Plan, time: Estimate | str, memory: Memory) -> None:
     layout, batch, model, parameters = made.layout, made.batch, made.model, made.parameters
     active = ""
     if parameters.active is not None and parameters.active < parameters.total:
@@ -74,9 +136,7 @@ def _print(made: Plan) -> None:
         f"trainer {made.trainer}"
     )
     where = f"{layout.nodes} x {layout.gpus_per_node} {made.gpu}"
-    output.line(
-        f"  layout   TP {layout.tp} x PP {layout.pp} x DP {layout.dp} = {layout.world_size} ranks on {where}"
-    )
+    output.line(f"  layout   {_degrees(layout)} = {layout.world_size} ranks on {where}")
     output.line(f"  memory   ZeRO-{layout.zero}, {made.train.precision}, recompute {_recompute(made.train)}")
     triple = f"micro {batch.micro} x {batch.accumulation_steps} accumulation x DP {layout.dp}"
     output.line(f"  batch    global {batch.global_size} = {triple}, {batch.seq_len} tokens a sample")
@@ -91,33 +151,18 @@ def _print(made: Plan) -> None:
     if made.external is not None:
         file = one_line(f"{made.external.path}/{made.external.entry}")
         output.line(f"  program  {made.external.flavour}, {file}, {len(made.external.arguments)} arguments")
-    _print_time(made)
+    for line in time_lines(time):
+        output.line(f"  {line}")
     output.line()
     _print_memory(made)
+    if not isinstance(memory.estimate, str):
+        output.line()
+        memory.show()
     if made.decisions:
         output.line()
         output.table(
             "Decided here", ("key", "value", "why"), [(d.key, str(d.value), d.why) for d in made.decisions]
         )
-
-
-def _print_time(made: Plan) -> None:
-    from dsforge.plan.estimate import estimate
-
-    time = estimate(made)
-    if isinstance(time, str):
-        output.line(f"  time     no estimate: {time}")
-        return
-    share = f", MFU {time.mfu:.0%}" if time.mfu is not None else ""
-    output.line(
-        f"  time     {time.step.total:.3g} s a step (published runs: within {time.error:.0%} on average), "
-        f"{time.tokens_per_second_per_gpu:,.0f} tokens/s and {time.model_tflops_per_gpu:.0f} TFLOP/s "
-        f"a GPU{share}"
-    )
-    output.line(f"  run      {time.days:.3g} days, {format_count(round(time.gpu_hours))} GPU-hours")
-    parts = sorted(asdict(time.step).items(), key=lambda part: -part[1])
-    shares = [f"{name.replace('_', ' ')} {seconds / time.step.total:.0%}" for name, seconds in parts]
-    output.line(f"  of which {', '.join(one for one in shares if not one.endswith(' 0%'))}")
 
 
 def _print_memory(made: Plan) -> None:
@@ -161,6 +206,16 @@ def _print_memory(made: Plan) -> None:
         f"{format_bytes(nominal.bytes_per_gpu)} a GPU ({nominal.bytes_formula}),"
     )
     output.line("    the field's back-of-the-envelope figure, before ZeRO; not this layout's")
+
+
+def _degrees(layout: Layout) -> str:
+    """Return the degrees whose product is the world, and what stands within them."""
+    cp = f" x CP {layout.cp}" if layout.cp > 1 else ""
+    within = [f"EP {layout.ep}"] if layout.ep > 1 else []
+    within += [f"{layout.vp} virtual stages each"] if layout.vp > 1 else []
+    within += ["sequences split over TP"] if layout.sequence_parallel else []
+    told = f" ({', '.join(within)})" if within else ""
+    return f"TP {layout.tp} x PP {layout.pp}{cp} x DP {layout.dp}{told}"
 
 
 def _recompute(train: Train) -> str:

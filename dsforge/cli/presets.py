@@ -13,6 +13,7 @@ from dsforge.cli.options import JsonOption
 from dsforge.cli.panels import PanelGroup
 
 if TYPE_CHECKING:
+    from dsforge.catalog.tables import Hardware
     from dsforge.layout.shape import Shape
 
 _app = typer.Typer(help="Models and GPUs that a recipe may name.", cls=PanelGroup)
@@ -25,8 +26,10 @@ def register(app: typer.Typer, panel: str) -> None:
 
 @_app.command("list")
 def list_presets(json: JsonOption = False) -> None:
-    """List model presets, bare sizes and GPU types."""
-    from dsforge.catalog.tables import hardware, models, sizes
+    """List model presets, bare sizes, GPU types and rented machines."""
+    from dataclasses import asdict
+
+    from dsforge.catalog.tables import cluster_shapes, hardware, models, sizes
     from dsforge.layout.shape import resolve_shape
 
     shapes = {name: resolve_shape(name, 1) for name in models()}
@@ -35,7 +38,8 @@ def list_presets(json: JsonOption = False) -> None:
             {
                 "models": [{"name": name, **_counts(shape)} for name, shape in shapes.items()],
                 "sizes": sizes(),
-                "gpus": [{"name": h.name, "memory_bytes": h.memory_bytes} for h in hardware().values()],
+                "gpus": [asdict(kind) for kind in hardware().values()],
+                "clusters": [asdict(shape) for shape in cluster_shapes().values()],
             }
         )
         return
@@ -54,11 +58,22 @@ def list_presets(json: JsonOption = False) -> None:
     output.line()
     output.table("Sizes (model: SIZE)", ("size", "stands for"), list(sizes().items()))
     output.line()
-    gpus = [
-        (h.name, format_bytes(h.memory_bytes) if h.memory_bytes else "-", h.source)
-        for h in hardware().values()
+    rates = ("name", "memory", "TFLOP/s", "GB/s", "link", "W", "source")
+    output.table("GPUs (cluster.gpu: NAME)", rates, [_gpu(kind) for kind in hardware().values()])
+    output.line()
+    machines = [
+        (shape.name, f"{shape.gpus} x {shape.gpu}", f"{shape.network_gb_s:g} {shape.fabric}", shape.source)
+        for shape in cluster_shapes().values()
     ]
-    output.table("GPUs (cluster.gpu: NAME)", ("name", "memory", "source"), gpus)
+    output.table("Rented machines (cluster.shape: NAME)", ("name", "GPUs", "GB/s a GPU", "source"), machines)
+
+
+def _gpu(kind: Hardware) -> tuple[str, ...]:
+    """Name, memory, dense 16-bit rate, GB/s of memory and of the fast link, power, source."""
+    half = kind.peak_tflops.get("bf16") or kind.peak_tflops.get("fp16")
+    figures = (half, kind.rates and kind.rates.memory_gb_s, kind.rates and kind.rates.link_gb_s, kind.watts)
+    memory = format_bytes(kind.memory_bytes) if kind.memory_bytes else "-"
+    return (kind.name, memory, *(f"{one:g}" if one else "-" for one in figures), kind.source)
 
 
 @_app.command("show")

@@ -89,10 +89,35 @@ class Total:
         return self.states + self.fp32_sums
 
 
-def total(parameters: int, precision: str, zero: int, dp: int) -> Total:
-    """Return what a rank holds for its parameters."""
-    layout = (parameters, precision, zero, dp)
-    return Total(sum(state_bytes(*layout).values()), gradient_sum_bytes(*layout))
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """A rank's parameters, and how many ranks hold the same ones.
+
+    `copies`: replicas and parts of sequences. `expert_copies`: ranks of the stage with the same experts.
+    """
+
+    shared: int
+    copies: int
+    experts: int = 0
+    expert_copies: int = 1
+
+    def states(self, precision: str, zero: int) -> dict[str, int]:
+        """Return bytes of model states by kind."""
+        found = state_bytes(self.shared, precision, zero, self.copies)
+        if self.experts:
+            more = state_bytes(self.experts, precision, zero, self.expert_copies)
+            found = {kind: size + more[kind] for kind, size in found.items()}
+        return found
+
+    def fp32_sums(self, precision: str, zero: int) -> int:
+        """Return bytes of fp32 sums of gradients."""
+        return gradient_sum_bytes(self.shared, precision, zero, self.copies) + gradient_sum_bytes(
+            self.experts, precision, zero, self.expert_copies
+        )
+
+    def total(self, precision: str, zero: int) -> Total:
+        """Return both."""
+        return Total(sum(self.states(precision, zero).values()), self.fp32_sums(precision, zero))
 
 
 @dataclass(frozen=True, slots=True)

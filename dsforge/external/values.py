@@ -7,7 +7,7 @@ from typing import Any
 from dsforge.catalog.tables import Hardware
 from dsforge.external.vocabulary import vocab_divisor
 from dsforge.layout.shape import Shape, padded_vocab
-from dsforge.recipe.model import Recipe
+from dsforge.recipe.settled import SettledRecipe
 
 INIT_STD = 0.02
 """Standard deviation of initial weights (Radford et al. 2019; Megatron's --init-method-std default)."""
@@ -23,7 +23,7 @@ _TRAITS = ("norm", "activation", "position", "qkv_bias", "qk_norm")
 
 
 def recipe_values(
-    recipe: Recipe,
+    recipe: SettledRecipe,
     shape: Shape,
     hardware: Hardware,
     *,

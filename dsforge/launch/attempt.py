@@ -110,8 +110,7 @@ class Attempt:
             finally:
                 stopper.kill()
                 # Their readers remove them; who was killed before it read has left one.
-                for secrets in self._directory.path.glob("secrets-*"):
-                    secrets.unlink(missing_ok=True)
+                self._directory.remove_secrets()
                 processes.reap(self._sessions(runner), but=runner.identity.pid)
 
     def _idle(self) -> Cause | None:

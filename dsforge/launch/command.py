@@ -17,6 +17,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 80
 RUN_ID_SHAPE = "YYYYMMDD-HHMMSS-xxxx"
 """What stands for the time and the random part of a run that is only described."""
+FREE_PORT = "(a free port)"
+"""What stands for the port where ranks meet, when the user names none: it is chosen when they start."""
 _RUN_FILES = ("manifest.json", "state.json", "lease", "bundle/", "attempt-1/", "checkpoints/")
 
 
@@ -91,6 +93,7 @@ def describe_launch(
     bash: Path | None,
     deepspeed: Path | None,
     ops_dir: Path,
+    python_path: str | None = None,
     refusals: tuple[DsforgeError, ...] = (),
 ) -> LaunchDescription:
     """Return what `launch_run` would start and write. Programs that are not here are left to the PATH."""
@@ -101,8 +104,9 @@ def describe_launch(
         1,
         bash=bash or Path("bash"),
         deepspeed=deepspeed,
-        master_port=request.environ.get("MASTER_PORT") or "(a free port)",
+        master_port=request.environ.get("MASTER_PORT") or FREE_PORT,
         ops_dir=ops_dir,
+        python_path=python_path,
     )
     return LaunchDescription(
         run_dir=run_dir.path,

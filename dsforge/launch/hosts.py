@@ -74,6 +74,7 @@ def check_hosts(request: LaunchRequest, hosts: Sequence[str], seconds: float = A
             folders=names,
             files=files_read(request),
             ops=str(ops),
+            interface=plan.launch.interface,
         )
         try:
             make_room(_FILES_A_HOST * len(hosts))
@@ -94,6 +95,7 @@ def check_hosts(request: LaunchRequest, hosts: Sequence[str], seconds: float = A
         dead_leases=_dead_leases(seen),
         python=sys.executable,
         seconds=seconds,
+        chosen=request.bundle.chosen_gpus,
     )
     ds_config = json.loads(request.bundle.files.get("ds_config.json", "{}"))
     return HostCheck(seen, compare(known, op_cache.needed_ops(plan.accelerator, ds_config)))

@@ -51,7 +51,7 @@ def look(request: LaunchRequest) -> Preflight:
 
     if launcher.here:
         tried(lambda: check_here(hosts))
-        tried(lambda: check_gpus(plan, environ))
+        tried(lambda: check_gpus(plan, environ, request.bundle.chosen_gpus))
     for name, package in launcher.programs:
         tried(partial(machine.check_installed, name, package, environ))
     tried(lambda: machine.check_secrets(plan.launch.env_from, request.environ))

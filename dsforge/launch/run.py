@@ -17,6 +17,7 @@ from dsforge.launch.attempt import Attempt
 from dsforge.launch.cause import STOPPED, Cause
 from dsforge.launch.command import build_command, describe_launch
 from dsforge.launch.create import create_run, disk_error, vanished
+from dsforge.launch.dry_run import tell_starts
 from dsforge.launch.hosts import check_hosts, refuse
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.preflight import Preflight, look
@@ -100,13 +101,15 @@ def describe_run(request: LaunchRequest) -> LaunchDescription:
     """Return what `launch_run` would start and write, and why it would not start here, touching nothing."""
     request = with_absolute_paths(request)
     found = look(request)
-    return describe_launch(
+    described = describe_launch(
         request,
         bash=found.bash,
         deepspeed=found.deepspeed,
         ops_dir=found.ops_dir,
+        python_path=machine.python_path(request.environ),
         refusals=found.refusals,
     )
+    return tell_starts(described, request, found)
 
 
 def with_absolute_paths(request: LaunchRequest) -> LaunchRequest:

@@ -20,6 +20,7 @@ from dsforge.base.schedulers import SCHEDULERS
 from dsforge.launch import machine
 from dsforge.launch.command import describe_launch, safe_name
 from dsforge.launch.create import create_run, disk_error
+from dsforge.launch.dry_run import tell_starts
 from dsforge.launch.preflight import look
 from dsforge.launch.run import with_absolute_paths
 from dsforge.launch.types import Command, LaunchDescription, LaunchRequest, OnEvent, ProgressEvent
@@ -98,14 +99,18 @@ def describe_submission(request: LaunchRequest) -> LaunchDescription:
         bash=found.bash,
         deepspeed=found.deepspeed,
         ops_dir=found.ops_dir,
+        python_path=machine.python_path(request.environ),
         refusals=found.refusals,
     )
     run_dir = RunDir(described.run_dir)
-    launcher = request.plan.launch.launcher or ""
+    scheduler = scheduler_of(request.plan)
+    assert scheduler is not None, "it is to be submitted"
+    launcher = scheduler.launcher
     left = (run_dir.job_environment, run_dir.job_secrets) if launcher in _BY_FILE else ()
     files = (run_dir.job_file(launcher), run_dir.job_log, *left[: 1 + bool(request.plan.launch.env_from)])
+    in_job = {scheduler.job_variable: "(the job's number)", "DSFORGE_PYTHON": sys.executable}
     return replace(
-        described,
+        tell_starts(described, request, found, in_job),
         command=_command(request, run_dir),
         written_files=(*described.written_files, *(file.name for file in files)),
     )

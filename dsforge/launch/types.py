@@ -77,10 +77,37 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """What a bundle's script becomes: an argument list, all its variables, the folder it is started in."""
+
+    argv: tuple[str, ...]
+    environ: dict[str, str]
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostStart:
+    """What runs on one host of a run, `processes` times; `host` is None where a scheduler chooses it.
+
+    `environ`: the variables set over the host's own, secrets left out. `through`: what this host runs to have
+    it started, empty where one command does it for all.
+    """
+
+    node: int
+    host: str | None
+    argv: tuple[str, ...]
+    environ: dict[str, str]
+    cwd: str
+    processes: int = 1
+    through: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchDescription:
     """What a launch would run and write, told without touching anything.
 
-    `refusals`: why it would not start on this machine.
+    `started`: what launch.sh becomes, `starts` what that starts on each host; none of both where `untold`
+    says why the script cannot tell it here. `refusals`: why it would not start on this machine.
     """
 
     run_dir: Path
@@ -89,3 +116,6 @@ class LaunchDescription:
     bundle_files: dict[str, str]
     written_files: tuple[str, ...]
     refusals: tuple[DsforgeError, ...]
+    started: tuple[str, ...] = ()
+    starts: tuple[HostStart, ...] = ()
+    untold: str | None = None

@@ -20,14 +20,17 @@ def mlp_parameters(shape: Shape, width: int, tp: int = 1) -> int:
     return (inputs + 1) * shape.hidden * share + biases
 
 
-def layer_mlp(shape: Shape, layer: int, tp: int = 1) -> dict[str, int]:
-    """Return parameters of one layer's MLP by component; the router stands whole on every rank."""
+def layer_mlp(shape: Shape, layer: int, tp: int = 1, ep: int = 1) -> dict[str, int]:
+    """Return parameters of one layer's MLP by component; the router stands whole on every rank.
+
+    TP splits every expert, unless EP deals them out: a rank then has 1 / EP of them, whole.
+    """
     experts = shape.experts
     if experts is None or layer in experts.dense_layers:
         return {"mlp": mlp_parameters(shape, shape.ffn_hidden, tp)}
     counts = {
         "router": experts.count * (shape.hidden + experts.router_bias),
-        "experts": experts.count * mlp_parameters(shape, experts.ffn_hidden, tp),
+        "experts": experts.count // ep * mlp_parameters(shape, experts.ffn_hidden, tp if ep == 1 else 1),
     }
     if experts.shared_ffn_hidden:
         shared = mlp_parameters(shape, experts.shared_ffn_hidden, tp)

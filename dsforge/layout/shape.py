@@ -52,15 +52,15 @@ class Shape:
             widths.add(self.ffn_hidden)
         return tuple(sorted(widths - {0}, reverse=True))
 
-    def layer_parameters(self, layer: int = 0, tp: int = 1) -> dict[str, int]:
+    def layer_parameters(self, layer: int = 0, tp: int = 1, ep: int = 1) -> dict[str, int]:
         """Return parameters of one layer by component, as one of `tp` ranks holds them."""
         return {
             "attention": attention_parameters(self, tp),
-            **layer_mlp(self, layer, tp),
+            **layer_mlp(self, layer, tp, ep),
             "norm": self.traits.layer_norms * norm_parameters(self),
         }
 
-    def layers_parameters(self, first: int, count: int, tp: int = 1) -> dict[str, int]:
+    def layers_parameters(self, first: int, count: int, tp: int = 1, ep: int = 1) -> dict[str, int]:
         """Return parameters of layers [first, first + count) by component, on one of `tp` ranks."""
         dense = set(self.experts.dense_layers) if self.experts else set()
         kinds: dict[bool, list[int]] = {}
@@ -68,7 +68,7 @@ class Shape:
             kinds.setdefault(layer in dense, []).append(layer)
         counts: dict[str, int] = {}
         for alike in kinds.values():
-            for name, each in self.layer_parameters(alike[0], tp).items():
+            for name, each in self.layer_parameters(alike[0], tp, ep).items():
                 counts[name] = counts.get(name, 0) + each * len(alike)
         return counts
 

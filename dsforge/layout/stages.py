@@ -11,13 +11,23 @@ from dsforge.layout.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class StageLayers:
-    """Layers [first, first + count) of one stage; the embedding is on the first, the head on the last."""
+    """Layers of one stage: `count` from `first`; the embedding is on the first stage, the head on the last.
+
+    With virtual stages they are `parts` equal blocks, whose first layers stand `apart`.
+    """
 
     stage: int
     first: int
     count: int
     has_embedding: bool
     has_head: bool
+    parts: int = 1
+    apart: int = 0
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """First layers of its blocks."""
+        return tuple(self.first + part * self.apart for part in range(self.parts))
 
 
 def split_uniform(layers: int, pp: int) -> list[int]:
@@ -82,8 +92,17 @@ def _filled(layers: list[int], first_extra: int, last_extra: int, pp: int, limit
     return counts[::-1] if end == 0 else None
 
 
-def assign(shape: Shape, pp: int, method: str, vocab: int) -> list[StageLayers]:
-    """Return the stages for `uniform` or `parameters`; needs layers >= pp."""
+def assign(shape: Shape, pp: int, method: str, vocab: int, vp: int = 1) -> list[StageLayers]:
+    """Return the stages for `uniform` or `parameters`; needs layers >= PP x VP.
+
+    With virtual stages all blocks are of one size, dealt out in turn (Narayanan et al. 2021, section 2.2).
+    """
+    if vp > 1:
+        block = shape.layers // (pp * vp)
+        return [
+            StageLayers(stage, stage * block, vp * block, stage == 0, stage == pp - 1, vp, pp * block)
+            for stage in range(pp)
+        ]
     if method == "uniform" or pp == 1:
         counts = split_uniform(shape.layers, pp)
     else:
@@ -102,18 +121,45 @@ def assign(shape: Shape, pp: int, method: str, vocab: int) -> list[StageLayers]:
     return stages
 
 
-def stage_components(shape: Shape, stage: StageLayers, vocab: int, tp: int = 1) -> dict[str, int]:
-    """Return parameters of one stage by component, as one of its `tp` ranks holds them; 1: the whole stage.
+def stage_components(
+    shape: Shape, stage: StageLayers, vocab: int, tp: int = 1, ep: int = 1
+) -> dict[str, int]:
+    """Return parameters of one stage by component, as one of its ranks holds them; TP, EP 1: the whole stage.
 
     A tied head on another stage than the embedding is a copy that both hold.
     """
     counts = embedding_parameters(shape, vocab, tp) if stage.has_embedding else {}
-    counts |= shape.layers_parameters(stage.first, stage.count, tp)
+    for start in stage.starts:
+        for name, count in shape.layers_parameters(start, stage.count // stage.parts, tp, ep).items():
+            counts[name] = counts.get(name, 0) + count
     if stage.has_head:
         counts |= head_parameters(shape, vocab, tp, shared=shape.tied and stage.has_embedding)
     return {name: count for name, count in counts.items() if count}
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Parameters of one rank: those of which every replica has a copy, and experts, dealt out by EP."""
+
+    shared: int
+    experts: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.shared + self.experts
+
+
+def held(shape: Shape, stage: StageLayers, vocab: int, tp: int, ep: int = 1) -> Held:
+    """Return what one rank of a stage holds, of a vocabulary padded for `tp`.
+
+    Where experts are dealt out, each is whole on its rank and TP does not split it.
+    """
+    counts = stage_components(shape, stage, vocab, tp, ep)
+    experts = counts.pop("experts", 0) if ep > 1 else 0
+    return Held(sum(counts.values()), experts)
+
+
 def rank_parameters(shape: Shape, stage: StageLayers, vocab: int, tp: int) -> int:
     """Return parameters that one rank of a stage holds, of a vocabulary padded for `tp`."""
-    return sum(stage_components(shape, stage, vocab, tp).values())
+    return held(shape, stage, vocab, tp).total

@@ -9,6 +9,7 @@ from typing import Any
 from dsforge.base.errors import DsforgeError
 from dsforge.external.vocabulary import vocab_divisor
 from dsforge.layout.shape import padded_vocab, resolve_shape
+from dsforge.plan.resolve import make_plan
 from dsforge.recipe.consequences import Consequence, consequence
 from dsforge.recipe.load import LoadedRecipe
 from dsforge.recipe.resolved import leaves
@@ -82,12 +83,17 @@ def _with_rows(found: list[Difference], a: Side, b: Side) -> Iterator[Difference
 
 
 def rows_of(loaded: LoadedRecipe) -> int | None:
-    """Return the rows of a recipe's embedding; None where its model is not known."""
+    """Return the rows of a recipe's embedding; None where its model or its TP is not known."""
     recipe = loaded.recipe
     try:
         shape = resolve_shape(recipe.model, recipe.batch.seq_len, loaded.model_config)
     except DsforgeError:
         return None
+    if recipe.parallel.tp == "auto":
+        try:
+            return make_plan(loaded, refuse=False).model.padded_vocab
+        except DsforgeError:
+            return None
     return padded_vocab(shape.vocab, recipe.parallel.tp, vocab_divisor(recipe))
 
 

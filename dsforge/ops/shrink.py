@@ -85,12 +85,14 @@ def shrink(
     use("parallel.tp", layout.tp, tp, limit)
     use("parallel.pp", layout.pp, pp, limit)
     use("parallel.dp", layout.dp, dp, "two replicas show everything that more would" if dp == 2 else limit)
-    asked = recipe.parallel.sequence_parallel
+    use("parallel.cp", layout.cp, 1, "a short sequence stays in one piece")
+    vp = use("parallel.vp", layout.vp, _parts(layout.vp) if pp > 1 else 1, "few layers make few parts")
+    asked = layout.sequence_parallel
     whole = "ranks of a CPU, or without TP, hold whole sequences"
     is_split = use("parallel.sequence_parallel", asked, asked and gpu != "cpu" and tp > 1, whole)
     tiny = "a tiny shape trains through the same code"
     small = plan.parameters.total <= _SMALL_MODEL and _splits(plan, tp)
-    shape = _own_shape(plan) if small else _tiny_shape(plan, tp, pp)
+    shape = _own_shape(plan) if small else _tiny_shape(plan, tp, pp, vp)
     if learn_fast:
         shape["vocab"] = min(shape["vocab"], _VOCAB)
     for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab"):
@@ -135,7 +137,9 @@ def shrink(
         "model": shape,
         "cluster": {"nodes": 1, "gpus_per_node": tp * pp * dp, "gpu": gpu},
         "parallel": {
-            **recipe.parallel.model_dump(by_alias=True),
+            "vp": vp,
+            "ep": layout.ep,
+            "schedule": "1f1b" if vp == 1 and layout.vp > 1 else layout.schedule,
             "tp": tp,
             "pp": pp,
             "dp": dp,
@@ -207,7 +211,12 @@ def _fixed(plan: Plan) -> dict[str, Any]:
     return kept
 
 
-def _tiny_shape(plan: Plan, tp: int, pp: int) -> dict[str, Any]:
+def _parts(vp: int) -> int:
+    """Return the fewest virtual stages that are still several and divide as many."""
+    return next((part for part in range(2, vp + 1) if vp % part == 0), 1)
+
+
+def _tiny_shape(plan: Plan, tp: int, pp: int, vp: int) -> dict[str, Any]:
     model = plan.model
     grouped = model.kv_heads < model.heads
     kv_heads = tp if grouped else max(tp, 4 // tp * tp)
@@ -216,7 +225,7 @@ def _tiny_shape(plan: Plan, tp: int, pp: int) -> dict[str, Any]:
     ffn = 4 * hidden if model.arch == "gpt" else -(-(8 * hidden // 3) // (8 * tp)) * 8 * tp
     return {
         "arch": model.arch,
-        "layers": min(model.layers // pp, 2) * pp,
+        "layers": min(model.layers // pp, max(2, vp)) * pp,
         "hidden": hidden,
         "heads": heads,
         "kv_heads": kv_heads,

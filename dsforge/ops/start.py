@@ -79,6 +79,12 @@ def describe(loaded: LoadedRecipe, options: StartOptions) -> LaunchDescription:
     What would keep it from starting here is in `refusals`; DsforgeError when a rule refuses the recipe.
     """
     request = _request(loaded, options)
+    if request.plan.data.builtin_vocab is not None:
+        from dsforge.data.corpus import standard_library_files
+        from dsforge.data.prepare import builtin_prefix
+
+        prefix = builtin_prefix(request.plan.data.builtin_vocab, standard_library_files())
+        request = replace(request, corpus=str(prefix))
     described = (describe_submission if is_to_submit(request) else describe_run)(request)
     try:
         check_data(request.plan, loaded, recipe_root(loaded))

@@ -11,14 +11,14 @@ from dsforge.base.errors import Finding
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.hf.training import training_config
 from dsforge.catalog.tables import Hardware
-from dsforge.cost.states import gradient_sum_bytes, nominal, state_bytes
-from dsforge.external.values import INIT_STD
+from dsforge.cost.states import nominal
 from dsforge.layout.hf_config import config_of
 from dsforge.layout.shape import Shape
 from dsforge.layout.stages import stage_components
 from dsforge.plan.auto import Resolved
 from dsforge.plan.environment import derive_environment
 from dsforge.plan.launcher import choose_launcher
+from dsforge.plan.model import model_of
 from dsforge.plan.program import asks_for, program, program_of, values_of
 from dsforge.plan.types import (
     Batch,
@@ -28,8 +28,8 @@ from dsforge.plan.types import (
     Kubernetes,
     Launch,
     Layout,
-    Model,
     Nominal,
+    Offload,
     Optimizer,
     Parameters,
     Pbs,
@@ -39,15 +39,16 @@ from dsforge.plan.types import (
     Stage,
     Train,
 )
+from dsforge.recipe.interface import AUTO, is_found_on_hosts
 from dsforge.recipe.job_sections import KubernetesSection, PbsSection, SlurmSection
-from dsforge.recipe.model import Recipe
+from dsforge.recipe.settled import SettledRecipe
 
 BUILTIN_VOCAB_LIMIT = 4096
 """Largest tokenizer trained on the built-in corpus: a few megabytes of text fill no more."""
 
 
 def assemble(
-    recipe: Recipe,
+    recipe: SettledRecipe,
     shape: Shape,
     hardware: Hardware,
     resolved: Resolved,
@@ -74,11 +75,12 @@ def assemble(
         trainer=recipe.trainer,
         accelerator="cpu" if hardware.accelerator == "cpu" else "cuda",
         gpu=hardware.name,
-        model=_model(shape, resolved.padded_vocab, hf_config),
+        model=model_of(shape, resolved.padded_vocab, hf_config),
         parameters=Parameters(
             total=shape.parameters(), active=shape.active_parameters(), by_component=shape.components()
         ),
         layout=_layout(recipe, shape, resolved),
+        offload=Offload(**recipe.offload.model_dump()),
         batch=Batch(
             global_size=recipe.batch.global_size,
             micro=resolved.batch.micro,
@@ -107,40 +109,12 @@ def assemble(
     )
 
 
-def _model(shape: Shape, padded_vocab: int, hf_config: dict[str, Any] | None) -> Model:
-    traits = shape.traits
-    return Model(
-        name=shape.name,
-        arch=shape.arch,
-        layers=shape.layers,
-        hidden=shape.hidden,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        ffn_hidden=shape.ffn_hidden,
-        vocab=shape.vocab,
-        padded_vocab=padded_vocab,
-        max_positions=shape.max_positions,
-        tied=shape.tied,
-        norm=traits.norm,
-        norm_eps=shape.norm_eps,
-        activation=traits.activation,
-        position=traits.position,
-        rope_theta=shape.rope_theta,
-        linear_bias=traits.qkv_bias and traits.output_bias and traits.mlp_bias,
-        qkv_bias=traits.qkv_bias,
-        qk_norm=traits.qk_norm,
-        init_std=(hf_config or {}).get("initializer_range", INIT_STD),
-        hf_config=hf_config,
-    )
-
-
-def _layout(recipe: Recipe, shape: Shape, resolved: Resolved) -> Layout:
+def _layout(recipe: SettledRecipe, shape: Shape, resolved: Resolved) -> Layout:
     parallel = recipe.parallel
     assert resolved.dp is not None
     assert resolved.zero is not None
     stages = []
-    for stage, held in zip(resolved.stages, resolved.parameters_of_stage, strict=True):
+    for stage, shares in zip(resolved.stages, resolved.shares_of_stage, strict=True):
         components = stage_components(shape, stage, shape.vocab)
         stages.append(
             Stage(
@@ -151,28 +125,31 @@ def _layout(recipe: Recipe, shape: Shape, resolved: Resolved) -> Layout:
                 has_head=stage.has_head,
                 parameters=sum(components.values()),
                 parameters_by_component=components,
-                state_bytes_per_rank=state_bytes(held, recipe.train.precision, resolved.zero, resolved.dp),
-                fp32_gradient_sum_bytes_per_rank=gradient_sum_bytes(
-                    held, recipe.train.precision, resolved.zero, resolved.dp
-                ),
+                state_bytes_per_rank=shares.states(recipe.train.precision, resolved.zero),
+                fp32_gradient_sum_bytes_per_rank=shares.fp32_sums(recipe.train.precision, resolved.zero),
+                further_blocks=stage.starts[1:],
             )
         )
     return Layout(
         tp=parallel.tp,
         pp=parallel.pp,
         dp=resolved.dp,
-        world_size=parallel.tp * parallel.pp * resolved.dp,
+        vp=parallel.vp,
+        cp=parallel.cp,
+        ep=parallel.ep,
+        world_size=parallel.tp * parallel.pp * parallel.cp * resolved.dp,
         nodes=recipe.cluster.nodes,
         gpus_per_node=recipe.cluster.gpus_per_node,
         zero=resolved.zero,
         schedule=parallel.schedule,
         partition=parallel.partition,
+        sequence_parallel=parallel.sequence_parallel,
         engine="pipeline" if parallel.pp > 1 else "module",
         stages=tuple(stages),
     )
 
 
-def _data(recipe: Recipe, shape: Shape, external: Program | None) -> Data:
+def _data(recipe: SettledRecipe, shape: Shape, external: Program | None) -> Data:
     if recipe.data is None:
         asked = external is None or asks_for(external, "corpus")
         return Data(
@@ -195,7 +172,7 @@ def _blend(sets: Iterable[tuple[float, str]]) -> tuple[DataSet, ...]:
     return tuple(DataSet(weight=weight, prefix=prefix) for weight, prefix in sets)
 
 
-def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved, values: dict[str, Any]) -> Launch:
+def _launch(recipe: SettledRecipe, hardware: Hardware, resolved: Resolved, values: dict[str, Any]) -> Launch:
     launch = recipe.launch
     derived = derive_environment(recipe, hardware, values)
     for name, (value, why) in derived.items():
@@ -208,6 +185,8 @@ def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved, values: dict
         slurm=_slurm(launch.slurm) if launcher == "slurm" else None,
         kubernetes=_kubernetes(launch.kubernetes) if launcher == "kubernetes" else None,
         pbs=_pbs(launch.pbs) if launcher == "pbs" else None,
+        rendezvous=launch.rendezvous,
+        interface=_interface(recipe, hardware, resolved),
         env={**{name: value for name, (value, _) in derived.items()}, **launch.env},
         env_from=launch.env_from,
         restarts=launch.restarts,
@@ -216,6 +195,19 @@ def _launch(recipe: Recipe, hardware: Hardware, resolved: Resolved, values: dict
         collective_timeout_seconds=launch.collective_timeout,
         stop_timeout_seconds=launch.stop_timeout,
     )
+
+
+def _interface(recipe: SettledRecipe, hardware: Hardware, resolved: Resolved) -> str | None:
+    """Return what hosts look for their own interface by; one that is named is among the variables."""
+    choice, several = recipe.cluster.interface, recipe.cluster.nodes > 1
+    if choice is None or not is_found_on_hosts(choice) or not (several or choice != AUTO):
+        return None
+    what = "the interface on the way to the first host" if choice == AUTO else f"its interface in {choice}"
+    names = "GLOO_SOCKET_IFNAME" + (", NCCL_SOCKET_IFNAME" if hardware.accelerator == "cuda" else "")
+    resolved.decide(
+        "launch.interface", choice, f"each host finds {what} and sets {names}, unless they are set"
+    )
+    return choice
 
 
 def _slurm(section: SlurmSection) -> Slurm:
@@ -239,7 +231,7 @@ def _pbs(section: PbsSection) -> Pbs:
     )
 
 
-def _nominal(recipe: Recipe, shape: Shape) -> Nominal:
+def _nominal(recipe: SettledRecipe, shape: Shape) -> Nominal:
     named = shape.nominal_parameters
     states = nominal(
         float(named or shape.parameters()), recipe.train.precision, recipe.parallel.tp, recipe.parallel.pp

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dsforge.catalog.tables import Hardware
-from dsforge.cost.states import Total, total
+from dsforge.cost.states import Shares, Total
 from dsforge.external.vocabulary import vocab_divisor
 from dsforge.layout.batch import BatchTriple, solve
 from dsforge.layout.shape import Shape, padded_vocab
-from dsforge.layout.stages import StageLayers, assign, rank_parameters
+from dsforge.layout.stages import StageLayers, assign, held
 from dsforge.plan.types import Decision
-from dsforge.recipe.model import Recipe
+from dsforge.recipe.settled import SettledRecipe
 
 DEFAULT_STEPS = 100
 DEFAULT_EVAL_SAMPLES = 256
@@ -34,7 +34,7 @@ class Resolved:
     padded_vocab: int | None = None
     """The vocabulary as the trainer's layers hold it."""
     stages: tuple[StageLayers, ...] = ()
-    parameters_of_stage: tuple[int, ...] = ()
+    shares_of_stage: tuple[Shares, ...] = ()
     """Parameters a rank of each stage holds, vocabulary padded."""
     fullest: Total | None = None
     """What the fullest rank holds."""
@@ -45,7 +45,7 @@ class Resolved:
         self.decisions.append(Decision(key=key, value=value, why=why))
 
 
-def resolve_autos(recipe: Recipe, shape: Shape, hardware: Hardware) -> Resolved:
+def resolve_autos(recipe: SettledRecipe, shape: Shape, hardware: Hardware) -> Resolved:
     """Return every value that arithmetic can fix; never changes what the user wrote."""
     out = Resolved()
     _data_parallel(recipe, out)
@@ -59,7 +59,7 @@ def resolve_autos(recipe: Recipe, shape: Shape, hardware: Hardware) -> Resolved:
     return out
 
 
-def _data_parallel(recipe: Recipe, out: Resolved) -> None:
+def _data_parallel(recipe: SettledRecipe, out: Resolved) -> None:
     parallel, cluster = recipe.parallel, recipe.cluster
     devices = cluster.nodes * cluster.gpus_per_node
     model_parallel = parallel.tp * parallel.pp * parallel.cp
@@ -67,28 +67,34 @@ def _data_parallel(recipe: Recipe, out: Resolved) -> None:
     if parallel.dp == "auto":
         if whole and not rest:
             out.dp = whole
-            out.decide("parallel.dp", whole, f"{devices} ranks / (TP x PP) {model_parallel}")
+            several = "TP x PP x CP" if parallel.cp > 1 else "TP x PP"
+            out.decide("parallel.dp", whole, f"{devices} ranks / ({several}) {model_parallel}")
     elif parallel.dp * model_parallel == devices:
         out.dp = parallel.dp
 
 
-def _stages(recipe: Recipe, shape: Shape, out: Resolved) -> None:
-    pp, tp = recipe.parallel.pp, recipe.parallel.tp
-    if pp > shape.layers:
+def _stages(recipe: SettledRecipe, shape: Shape, out: Resolved) -> None:
+    parallel = recipe.parallel
+    tp, pp, cp, vp, ep = parallel.tp, parallel.pp, parallel.cp, parallel.vp, parallel.ep
+    if pp * vp > shape.layers:
         return
     vocab = padded_vocab(shape.vocab, tp, vocab_divisor(recipe))
     out.padded_vocab = vocab
-    out.stages = tuple(assign(shape, pp, recipe.parallel.partition, vocab))
-    out.parameters_of_stage = tuple(rank_parameters(shape, stage, vocab, tp) for stage in out.stages)
+    out.stages = tuple(assign(shape, pp, parallel.partition, vocab, vp))
+    if out.dp is None:
+        return
+    copies = out.dp * cp
+    for stage in out.stages:
+        one = held(shape, stage, vocab, tp, ep)
+        out.shares_of_stage += (Shares(one.shared, copies, one.experts, max(1, tp * copies // ep)),)
 
 
-def _fullest(recipe: Recipe, out: Resolved, zero: int) -> Total | None:
-    if not out.parameters_of_stage or out.dp is None:
-        return None
-    return total(max(out.parameters_of_stage), recipe.train.precision, zero, out.dp)
+def _fullest(recipe: SettledRecipe, out: Resolved, zero: int) -> Total | None:
+    totals = [shares.total(recipe.train.precision, zero) for shares in out.shares_of_stage]
+    return max(totals, key=lambda one: one.bytes, default=None)
 
 
-def _zero(recipe: Recipe, hardware: Hardware, out: Resolved) -> None:
+def _zero(recipe: SettledRecipe, hardware: Hardware, out: Resolved) -> None:
     wanted = recipe.parallel.zero
     if wanted != "auto":
         out.zero = wanted
@@ -99,7 +105,7 @@ def _zero(recipe: Recipe, hardware: Hardware, out: Resolved) -> None:
             "parallel.zero", 1, "with a pipeline DeepSpeed takes ZeRO-1 at most, and clips right with it"
         )
         return
-    if out.dp is None or not out.parameters_of_stage:
+    if out.dp is None or not out.shares_of_stage:
         return
     if out.dp == 1 and recipe.train.precision == "fp32":
         out.zero = 0
@@ -123,7 +129,7 @@ def _zero(recipe: Recipe, hardware: Hardware, out: Resolved) -> None:
     out.decide("parallel.zero", out.zero, why)
 
 
-def _batch(recipe: Recipe, out: Resolved) -> None:
+def _batch(recipe: SettledRecipe, out: Resolved) -> None:
     batch = recipe.batch
     if batch.micro == "auto":
         out.micro = 1
@@ -137,7 +143,7 @@ def _batch(recipe: Recipe, out: Resolved) -> None:
             out.decide("batch.accumulation_steps", out.batch.accumulation_steps, why)
 
 
-def _steps(recipe: Recipe, out: Resolved) -> None:
+def _steps(recipe: SettledRecipe, out: Resolved) -> None:
     train = recipe.train
     if train.steps is not None:
         out.steps = train.steps
@@ -150,7 +156,7 @@ def _steps(recipe: Recipe, out: Resolved) -> None:
         out.decide("train.steps", DEFAULT_STEPS, "neither train.steps nor train.tokens is set")
 
 
-def _validation(recipe: Recipe, out: Resolved) -> None:
+def _validation(recipe: SettledRecipe, out: Resolved) -> None:
     train, size = recipe.train, recipe.batch.global_size
     if not train.eval_every:
         return

@@ -1,4 +1,4 @@
-"""How long a planned step takes, by the calibrated cost model."""
+"""How long a planned step takes by the calibrated cost model, and what follows for the run."""
 
 from __future__ import annotations
 
@@ -7,31 +7,49 @@ from typing import Any
 
 from dsforge.catalog.tables import find_hardware
 from dsforge.cost.calibration import calibration
-from dsforge.cost.job import Job, Work
-from dsforge.cost.machine import machine_of
+from dsforge.cost.groups import GroupShare, communication
+from dsforge.cost.job import Job
+from dsforge.cost.operations import hardware_operations, model_operations
 from dsforge.cost.step import StepSeconds, step_seconds
-from dsforge.layout.flops import flops_per_token
+from dsforge.plan.job import job_of
+from dsforge.plan.run_cost import Prices, RunCost, run_cost
 from dsforge.plan.types import Plan
 
-_DAY_SECONDS = 86_400.0
+CONVENTION = "6 N + 12 l w s operations a token; causal: 6 l w s; hardware: with recomputed ones"
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """TFLOP/s a GPU and its share of the data sheet's peak at the precision, None where there is no peak.
+
+    `model` counts what the model asks for (its share: MFU), `hardware` recomputed operations, too (HFU).
+    """
+
+    model: float
+    hardware: float
+    mfu: float | None
+    hfu: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A step's parts in seconds and what follows for the run.
 
-    `model_tflops_per_gpu` and `mfu` count 6 N + 12 l w s a token, no recomputation (layout/flops.py).
-    `error`: the mean relative error of the cost model on published runs of the kind. `engine`: whose
-    measurements its constants are from.
+    `full` counts attention whole, `causal` its lower half; see `CONVENTION` and cost/operations.py. `error`:
+    the mean relative error of the cost model on runs that its fit had not seen, by kind. `engine`: whose
+    measurements its constants are from. `measured`: the GPU's rates are, else they are told from its peaks.
     """
 
     step: StepSeconds
     tokens_per_second_per_gpu: float
-    model_tflops_per_gpu: float
-    mfu: float | None
-    days: float
-    gpu_hours: float
+    full: Rates
+    causal: Rates
+    convention: str
+    bubble_share: float
+    communication: tuple[GroupShare, ...]
+    run: RunCost
     engine: str
+    measured: bool
     error: float
 
     def to_json_value(self) -> dict[str, Any]:
@@ -41,73 +59,43 @@ class Estimate:
         return made
 
 
-def estimate(plan: Plan) -> Estimate | str:
-    """Return the estimate of a plan, or in words why there is none."""
-    job = job_of(plan)
+def estimate(plan: Plan, prices: Prices | None = None, shape: str | None = None) -> Estimate | str:
+    """Return the estimate of a plan, or in words why there is none. `shape`: a rented machine."""
+    job = job_of(plan, shape)
     if isinstance(job, str):
         return job
     step = step_seconds(job)
     tokens = plan.batch.global_size * plan.batch.seq_len
     per_gpu = tokens / step.total / plan.layout.world_size
-    model = plan.model
     active = plan.parameters.active or plan.parameters.total
-    operations = flops_per_token(active, model.layers, model.heads * model.head_dim, plan.batch.seq_len)
-    attained = per_gpu * operations / 1e12
+    asked, computed = model_operations(job, active), hardware_operations(job, active)
     peak = find_hardware(plan.gpu).peak_tflops.get(plan.train.precision)
-    seconds = step.total * plan.train.steps
     return Estimate(
         step=step,
         tokens_per_second_per_gpu=per_gpu,
-        model_tflops_per_gpu=attained,
-        mfu=attained / peak if peak else None,
-        days=seconds / _DAY_SECONDS,
-        gpu_hours=seconds * plan.layout.world_size / 3600,
-        engine=job.engine,
-        error=calibration().errors["dense"],
+        full=_rates(per_gpu, asked.full, computed.full, peak),
+        causal=_rates(per_gpu, asked.causal, computed.causal, peak),
+        convention=CONVENTION,
+        bubble_share=step.bubble / step.total,
+        communication=communication(job, step),
+        run=run_cost(plan, step.total, prices or Prices()),
+        engine=calibration().basis(job.engine),
+        measured=job.machine.measured,
+        error=_error(job),
     )
 
 
-def job_of(plan: Plan) -> Job | str:
-    """Return a plan as the cost model's job, or in words why it has none."""
-    machine = machine_of(plan.gpu, plan.layout.gpus_per_node)
-    trainer = plan.external.flavour if plan.external else plan.trainer
-    engine = calibration().trainers.get(trainer)
-    active, total = plan.parameters.active, plan.parameters.total
-    reasons = (
-        (plan.accelerator == "cpu", "CPU runs prove logic, not speed"),
-        (machine is None, f"nobody has published what training reaches on {plan.gpu}"),
-        (engine is None, f"no measured runs are like those of trainer {trainer}"),
-        (plan.train.precision == "fp32", "the cost model knows 16-bit training"),
-        (active is not None and active < total, "a plan does not place experts yet"),
-        (plan.layout.schedule == "interleaved", "a plan does not say how many virtual stages there are"),
-    )
-    why = next((words for holds, words in reasons if holds), None)
-    if why is not None:
-        return why
-    assert machine is not None, "told above"
-    assert engine is not None, "told above"
-    model, layout = plan.model, plan.layout
-    return Job(
-        work=Work(
-            layers=model.layers,
-            hidden=model.hidden,
-            heads=model.heads,
-            kv_heads=model.kv_heads,
-            head_dim=model.head_dim,
-            ffn_hidden=model.ffn_hidden,
-            vocab=model.padded_vocab,
-            seq_len=plan.batch.seq_len,
-            gated=model.activation in ("swiglu", "geglu"),
-        ),
-        machine=machine,
-        engine=engine,
-        gpus=layout.world_size,
-        tp=layout.tp,
-        pp=layout.pp,
-        dp=layout.dp,
-        micro=plan.batch.micro,
-        global_batch=plan.batch.global_size,
-        precision=plan.train.precision,
-        zero=layout.zero,
-        recompute=plan.train.recompute,
-    )
+def _rates(tokens_per_second: float, asked: float, computed: float, peak: float | None) -> Rates:
+    model, hardware = tokens_per_second * asked / 1e12, tokens_per_second * computed / 1e12
+    return Rates(model, hardware, model / peak if peak else None, hardware / peak if peak else None)
+
+
+def _error(job: Job) -> float:
+    """Return the error of the kind of runs that a job belongs to; of a GPU without measured rates, theirs."""
+    errors = calibration().errors
+    kind = "dense 16-bit" if job.precision in ("bf16", "fp16") else "dense fp8"
+    if job.machine.generation.startswith("blackwell"):
+        kind = "Blackwell dense"
+    if job.work.experts is not None:
+        kind = "MoE"
+    return errors[kind] if job.machine.measured else max(errors[kind], errors["unmeasured"])

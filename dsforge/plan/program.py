@@ -18,6 +18,7 @@ from dsforge.plan.types import Decision, Program, Word
 from dsforge.recipe.model import Recipe
 from dsforge.recipe.section import Section
 from dsforge.recipe.sections import ExternalSection
+from dsforge.recipe.settled import SettledRecipe
 
 _OURS: dict[str, Any] = {"parallel.partition": "parameters", "checkpoint.keep": 3}
 """What `auto` means to a trainer that deals layers and removes checkpoints itself."""
@@ -61,7 +62,7 @@ def _resolved(section: S, field: str, value: Any) -> S:
     return copy
 
 
-def values_of(recipe: Recipe, shape: Shape, hardware: Hardware, resolved: Resolved) -> dict[str, Any]:
+def values_of(recipe: SettledRecipe, shape: Shape, hardware: Hardware, resolved: Resolved) -> dict[str, Any]:
     """Return everything the recipe says by name, and what is passed on as `argument.*`."""
     values = recipe_values(
         recipe,

@@ -14,41 +14,69 @@ from dsforge.layout.shape import Shape, resolve_shape
 from dsforge.plan.assemble import assemble
 from dsforge.plan.auto import Resolved, resolve_autos
 from dsforge.plan.program import engine_of, values_of, with_defaults
+from dsforge.plan.search.best import Objective
+from dsforge.plan.search.candidate import Candidate
+from dsforge.plan.settle import settle
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
+from dsforge.recipe.settled import SettledRecipe
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import apply, rules
 
 
 def examine(loaded: LoadedRecipe, allow: frozenset[str] = frozenset()) -> list[Finding]:
     """Return every finding of a loaded recipe, each with its place."""
-    recipe, _ = with_defaults(loaded.recipe)
-    loaded = replace(loaded, recipe=recipe)
-    shape, hardware, problems = _look_up(loaded)
+    named, _ = with_defaults(loaded.recipe)
+    loaded = replace(loaded, recipe=named)
+    shape, hardware, problems = look_up(loaded)
     if shape is None or hardware is None:
         return problems
-    return _findings(loaded, shape, hardware, resolve_autos(recipe, shape, hardware), allow)
+    recipe, _, fault = settle(named, shape, hardware)
+    found = _findings(loaded, recipe, shape, hardware, resolve_autos(recipe, shape, hardware), allow)
+    return _or_fault(found, fault, loaded)
 
 
-def make_plan(loaded: LoadedRecipe, allow: frozenset[str] = frozenset(), *, refuse: bool = True) -> Plan:
+def make_plan(
+    loaded: LoadedRecipe,
+    allow: frozenset[str] = frozenset(),
+    *,
+    refuse: bool = True,
+    objective: Objective = "time",
+    best: Candidate | None = None,
+) -> Plan:
     """Return the plan of a recipe; DsforgeError (exit 1) carries every error-level finding.
 
     Codes in `allow` weigh as warnings: for experiments that show what a rule protects from. With
-    `refuse` off, findings that leave the numbers of the plan standing are only noted in it.
+    `refuse` off, findings that leave the numbers of the plan standing are only noted in it. What is `auto`
+    becomes best by the objective; `best` is what a search for it has found already.
     """
-    recipe, decisions = with_defaults(loaded.recipe)
-    loaded = replace(loaded, recipe=recipe)
-    shape, hardware, problems = _look_up(loaded)
+    named, decisions = with_defaults(loaded.recipe)
+    loaded = replace(loaded, recipe=named)
+    shape, hardware, problems = look_up(loaded)
     if shape is None or hardware is None:
         raise refusal(problems)
+    recipe, chosen, fault = settle(named, shape, hardware, objective, best)
     resolved = resolve_autos(recipe, shape, hardware)
-    resolved.decisions += decisions
-    findings = _findings(loaded, shape, hardware, resolved, allow)
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    resolved.decisions += decisions + chosen
+    findings = _findings(loaded, recipe, shape, hardware, resolved, allow)
+    if fault is not None:
+        raise refusal(_or_fault(_errors(findings), fault, loaded))
+    errors = _errors(findings)
     blocking = errors if refuse else [e for e in errors if not rules()[e.code].plannable]
     if blocking:
         raise refusal(errors)
     return assemble(recipe, shape, hardware, resolved, findings, loaded.model_config)
+
+
+def _errors(findings: list[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.severity is Severity.ERROR]
+
+
+def _or_fault(findings: list[Finding], fault: Finding | None, loaded: LoadedRecipe) -> list[Finding]:
+    """Return the findings, or why no layout was found, unless a rule says that better of the simplest one."""
+    if fault is None or (fault.code == "DSF771" and _errors(findings)):
+        return findings
+    return [replace(fault, place=loaded.place(fault.key))]
 
 
 def refusal(errors: list[Finding]) -> DsforgeError:
@@ -64,7 +92,8 @@ def refusal(errors: list[Finding]) -> DsforgeError:
     )
 
 
-def _look_up(loaded: LoadedRecipe) -> tuple[Shape | None, Hardware | None, list[Finding]]:
+def look_up(loaded: LoadedRecipe) -> tuple[Shape | None, Hardware | None, list[Finding]]:
+    """Return the shape and the hardware that a recipe names, None with a finding where there is none."""
     recipe = loaded.recipe
     problems = []
     shape = hardware = None
@@ -89,12 +118,12 @@ def _as_finding(error: DsforgeError, key: str, place: Place) -> Finding:
 
 def _findings(
     loaded: LoadedRecipe,
+    recipe: SettledRecipe,
     shape: Shape,
     hardware: Hardware,
     resolved: Resolved,
     allow: frozenset[str],
 ) -> list[Finding]:
-    recipe = loaded.recipe
     facts = Facts(
         recipe=recipe,
         shape=shape,

@@ -6,7 +6,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from dsforge.catalog.families import Experts, LatentAttention
+
 SCHEMA_VERSION = 1
+PRINTED = ("estimate", "schedule", "layouts", "memory")
+"""What `plan --json` prints beside the plan."""
 
 
 class Frozen(BaseModel):
@@ -47,10 +51,15 @@ class Model(Frozen):
     init_std: float
     hf_config: dict[str, Any] | None = None
     """Values of a Hugging Face `config.json`, for a trainer that builds the model from one."""
+    experts: Experts | None = None
+    latent: LatentAttention | None = None
 
 
 class Stage(Frozen):
-    """One pipeline stage: layers [first_layer, first_layer + layers), parameters of the whole stage."""
+    """One pipeline stage: layers [first_layer, first_layer + layers), parameters of the whole stage.
+
+    With virtual stages the layers are equal blocks, the first from `first_layer`.
+    """
 
     stage: int
     first_layer: int
@@ -61,6 +70,8 @@ class Stage(Frozen):
     parameters_by_component: dict[str, int]
     state_bytes_per_rank: dict[str, int]
     fp32_gradient_sum_bytes_per_rank: int
+    further_blocks: tuple[int, ...] = ()
+    """With virtual stages: first layers of the other ones, each as large as the first."""
 
     @property
     def total_bytes_per_rank(self) -> int:
@@ -69,17 +80,24 @@ class Stage(Frozen):
 
 
 class Layout(Frozen):
-    """Degrees and placement. Rank = (stage x DP + replica) x TP + shard: TP innermost."""
+    """Degrees and placement. Rank = ((stage x DP + replica) x CP + part) x TP + shard: TP innermost.
+
+    `ep`: ranks, neighbours within a stage, that share out the experts. `vp`: virtual stages of a stage.
+    """
 
     tp: int
     pp: int
     dp: int
+    vp: int = 1
+    cp: int = 1
+    ep: int = 1
     world_size: int
     nodes: int
     gpus_per_node: int
     zero: int
     schedule: str
     partition: str
+    sequence_parallel: bool = False
     engine: Literal["pipeline", "module"]
     stages: tuple[Stage, ...]
 
@@ -87,6 +105,14 @@ class Layout(Frozen):
     def fullest_rank_bytes(self) -> int:
         """The largest total of a rank."""
         return max(stage.total_bytes_per_rank for stage in self.stages)
+
+
+class Offload(Frozen):
+    """Where optimizer states and parameters live: none (the GPU), cpu or nvme, there under `path`."""
+
+    optimizer: Literal["none", "cpu", "nvme"] = "none"
+    parameters: Literal["none", "cpu", "nvme"] = "none"
+    path: str | None = None
 
 
 class Batch(Frozen):
@@ -217,6 +243,10 @@ class Launch(Frozen):
     slurm: Slurm | None = None
     kubernetes: Kubernetes | None = None
     pbs: Pbs | None = None
+    rendezvous: Literal["static", "c10d"] = "static"
+    """How torchrun's agents find each other."""
+    interface: str | None = None
+    """What each host finds its own network interface by: `auto`, or a network such as 10.0.0.0/16."""
     env: dict[str, str]
     env_from: tuple[str, ...]
     restarts: int
@@ -291,6 +321,7 @@ class Plan(Frozen):
     model: Model
     parameters: Parameters
     layout: Layout
+    offload: Offload = Offload()
     batch: Batch
     train: Train
     optimizer: Optimizer
@@ -313,7 +344,7 @@ class Plan(Frozen):
     def _without_estimate(cls, data: Any) -> Any:
         """Take what `plan --json` prints, too: a plan, and beside it what it is estimated to take."""
         if isinstance(data, dict):
-            return {key: value for key, value in data.items() if key != "estimate"}
+            return {key: value for key, value in data.items() if key not in PRINTED}
         return data
 
     def to_json_value(self) -> dict[str, Any]:

@@ -47,6 +47,8 @@ def main(arguments: list[str]) -> int:
     # Launchers that have started no rank yet are not given the time to do it.
     ranks_began = any(attempt.path.glob("ranks-*.jsonl"))
     left = _end_all(attempt, PATIENCE_SECONDS if ranks_began else 0.0)
+    with contextlib.suppress(OSError):
+        attempt.remove_secrets()
     if node is not None:
         _tell(attempt, node, HostEnd(time=time.time(), node=node, left=left))
     return int(left > 0)

@@ -22,6 +22,7 @@ from dsforge.rank.identity import identity
 from dsforge.rank.metrics import LogReader
 from dsforge.rank.neighbours import start_guard
 from dsforge.rank.output import OutputPump
+from dsforge.rank.place import place_variables
 from dsforge.rank.program import command, variables
 from dsforge.rank.secrets import take_secrets
 from dsforge.rank.stops import Stop, StopWatch
@@ -95,7 +96,10 @@ class _Rank:
             code = int(ExitCode.BEFORE_FIRST_STEP)
             self._record_exit(code, "world_mismatch", message=different)
             return _refuse(different, code)
-        environ = self._trainer_environment()
+        try:
+            environ = {**os.environ, **place_variables(plan, self._world.node, os.environ)}
+        except (OSError, ValueError) as error:
+            return self._refused(str(error))
         argv, reader = [sys.executable, "-u", "-m", *arguments], None
         if arguments == [PROGRAM]:
             try:
@@ -131,12 +135,6 @@ class _Rank:
         code = int(ExitCode.ENVIRONMENT)
         self._record_exit(code, "exception", message=message)
         return _refuse(message, code)
-
-    def _trainer_environment(self) -> dict[str, str]:
-        environ = dict(os.environ)
-        if visible := environ.get(environment.VISIBLE_DEVICES):
-            environ["CUDA_VISIBLE_DEVICES"] = visible
-        return environ
 
     def _report(self, trainer: Trainer) -> None:
         wrapper = identify(os.getpid())

@@ -52,8 +52,14 @@ CONSEQUENCES: dict[str, Consequence] = {
             "cluster.hostfile",
             "cluster.include",
             "cluster.exclude",
+            "cluster.interface",
+            "cluster.fabric",
         ),
         _E,
+    ),
+    **dict.fromkeys(
+        ("cluster.shape", "cluster.price_per_gpu_hour", "cluster.power_overhead", "cluster.storage_gb_per_s"),
+        _N,
     ),
     **dict.fromkeys(
         (
@@ -114,6 +120,7 @@ CONSEQUENCES: dict[str, Consequence] = {
     **dict.fromkeys(
         (
             "launch.launcher",
+            "launch.rendezvous",
             *("launch.slurm.partition", "launch.slurm.account", "launch.slurm.qos"),
             *("launch.slurm.constraint", "launch.slurm.time", "launch.slurm.notice"),
             *("launch.slurm.requeue", "launch.slurm.cpus_per_task", "launch.slurm.extra"),

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from dsforge.base.limits import MOST_HEADS, MOST_HIDDEN, MOST_LAYERS, MOST_VOCAB
 from dsforge.recipe.host_choice import HostChoice
+from dsforge.recipe.interface import InterfaceText
 from dsforge.recipe.job_sections import KubernetesSection, PbsSection, SlurmSection
 from dsforge.recipe.quantities import (
     Argument,
@@ -92,39 +93,69 @@ class ClusterSection(Section):
     exclude: HostChoice | None = Field(
         default=None, description="Hosts and GPUs to leave out of these, in the same syntax."
     )
+    interface: InterfaceText | None = Field(
+        default=None,
+        description="Network interface of the ranks: a name, a network such as 10.0.0.0/16, or auto, the one "
+        "on the way to the first host. Default: NCCL's and gloo's own choice.",
+    )
+    fabric: Literal["auto", "infiniband", "roce", "ethernet"] = Field(
+        default="auto", description="What joins the hosts; auto: what NCCL finds on each."
+    )
+    shape: Name | None = Field(
+        default=None, description="A rented machine from the catalogue, whose network estimates take."
+    )
+    price_per_gpu_hour: Positive | None = Field(
+        default=None, description="What a GPU costs an hour, in any currency; `plan` tells the run's."
+    )
+    power_overhead: Annotated[Positive, Field(ge=1, le=10)] = Field(
+        default=1.2, description="Power of the whole site over the boards' (PUE and hosts), for energy."
+    )
+    storage_gb_per_s: Positive | None = Field(
+        default=None,
+        description="GB/s that all ranks together write checkpoints with; `plan` tells the time.",
+    )
+
+
+Auto = Literal["auto"]
+"""What the planner decides."""
 
 
 class ParallelSection(Section):
-    """The layout: tensor x pipeline x data parallelism, and ZeRO."""
+    """The layout: tensor x pipeline x context x data parallelism, experts, and ZeRO; auto: the fastest."""
 
-    tp: Degree = Field(default=1, description="Tensor-parallel degree.")
-    pp: Degree = Field(default=1, description="Pipeline stages.")
-    vp: Degree = Field(default=1, description="Virtual stages a rank (interleaved schedule).")
-    cp: Degree = Field(default=1, description="Context-parallel degree.")
-    ep: Degree = Field(default=1, description="Expert-parallel degree.")
-    dp: Degree | Literal["auto"] = Field(
-        default="auto", description="Replicas; auto: what the cluster leaves."
+    tp: Degree | Auto = Field(default=1, description="Tensor-parallel degree.")
+    pp: Degree | Auto = Field(default=1, description="Pipeline stages.")
+    vp: Degree | Auto = Field(default=1, description="Virtual stages a rank (interleaved schedule).")
+    cp: Degree | Auto = Field(default=1, description="Context-parallel degree.")
+    ep: Degree | Auto = Field(
+        default=1, description="Expert-parallel degree: ranks that share out the experts, whole ones each."
     )
+    dp: Degree | Auto = Field(default="auto", description="Replicas; auto: what the cluster leaves.")
     zero: Annotated[Literal[0, 1, 2, 3, "auto"], NotBoolean] = Field(
         default="auto",
-        description="ZeRO stage; auto: 1 with a pipeline, else the lowest whose states and fp32 sums fit.",
+        description="ZeRO stage; auto alone: 1 with a pipeline, else the lowest whose states and fp32 sums "
+        "fit; with another auto: the fastest.",
     )
-    schedule: Literal["gpipe", "1f1b", "interleaved"] = Field(
-        default="1f1b", description="Pipeline schedule."
+    schedule: Literal["gpipe", "1f1b", "interleaved", "auto"] = Field(
+        default="1f1b", description="Pipeline schedule; auto: interleaved where there are virtual stages."
     )
     partition: Literal["uniform", "parameters", "auto"] = Field(
         default="auto",
         description="How layers are dealt to stages: equal numbers, or equal parameters; "
         "auto: parameters, or as an external program does it.",
     )
-    sequence_parallel: Flag = Field(default=False, description="Split norm activations over the TP ranks.")
+    sequence_parallel: Flag | Auto = Field(
+        default=False, description="Split norm activations over the TP ranks."
+    )
 
 
 class OffloadSection(Section):
     """Where states live besides the GPU."""
 
-    optimizer: Literal["none", "cpu", "nvme"] = Field(default="none", description="Optimizer states.")
-    parameters: Literal["none", "cpu", "nvme"] = Field(default="none", description="Parameters (ZeRO-3).")
+    optimizer: Literal["none", "cpu", "nvme", "auto"] = Field(default="none", description="Optimizer states.")
+    parameters: Literal["none", "cpu", "nvme", "auto"] = Field(
+        default="none", description="Parameters (ZeRO-3)."
+    )
     path: PathText | None = Field(default=None, description="Folder on the NVMe disk.")
 
 
@@ -133,7 +164,8 @@ class BatchSection(Section):
 
     global_size: Samples = Field(alias="global", description="Samples an optimizer step.")
     micro: Samples | Literal["auto"] = Field(
-        default="auto", description="Samples a replica holds at once; auto: 1."
+        default="auto",
+        description="Samples a replica holds at once; auto alone: 1; with another auto: the fastest.",
     )
     seq_len: Annotated[Tokens, Field(le=10**8)] = Field(description="Tokens a sample.")
 
@@ -158,7 +190,7 @@ class TrainSection(Section):
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         default="bf16", description="Precision of weights and math."
     )
-    recompute: Literal["none", "selective", "full"] = Field(
+    recompute: Literal["none", "selective", "full", "auto"] = Field(
         default="none",
         description="Activations computed again in the backward pass instead of kept: "
         "none, those of attention alone, or all of a layer.",
@@ -262,6 +294,9 @@ class LaunchSection(Section):
     ] = Field(
         default="auto",
         description="The program that starts the ranks; auto: local on one node, pdsh with a hostfile.",
+    )
+    rendezvous: Literal["static", "c10d"] = Field(
+        default="static", description="How torchrun's agents meet; ranks stand as planned either way."
     )
     slurm: SlurmSection = Field(default_factory=SlurmSection, description="What a Slurm job asks for.")
     kubernetes: KubernetesSection = Field(

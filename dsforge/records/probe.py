@@ -14,7 +14,8 @@ class Question:
 
     `environ`: what ranks have over the host's own variables. `gpus`: whether the plan runs on them. `master`:
     the name by which ranks reach the first host. `folders`: where the run writes, each with a file in it that
-    the launching host has made. `files`: what ranks read. `ops`: folder of compiled kernels.
+    the launching host has made. `files`: what ranks read. `ops`: folder of compiled kernels. `interface`: how
+    each finds its own network interface, where the recipe has it look for one.
     """
 
     environ: dict[str, str]
@@ -23,6 +24,7 @@ class Question:
     folders: dict[str, str]
     files: tuple[str, ...]
     ops: str
+    interface: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,16 @@ class AttemptDir:
         """What the launcher program itself printed."""
         return self.path / "launcher.log"
 
+    @property
+    def secrets(self) -> Path:
+        """Beginning of the paths of each node's secrets, where the launcher hands them over in files."""
+        return self.path / "secrets"
+
+    def remove_secrets(self) -> None:
+        """Remove those that no rank has read; OSError when the folder cannot be written."""
+        for left in self.path.glob(f"{self.secrets.name}-*"):
+            left.unlink(missing_ok=True)
+
     def rank_stream(self, node: int) -> Path:
         """World reports, heartbeats and exit records of one node's ranks."""
         return self.path / f"ranks-{node}.jsonl"

@@ -10,6 +10,8 @@ from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.base.files import write_atomically
 from dsforge.plan.types import Plan
+from dsforge.records.gpus import FILE_NAME as GPUS_FILE_NAME
+from dsforge.records.gpus import ChosenGpus, parse_chosen_gpus
 from dsforge.records.program import FILE_NAME
 from dsforge.render.deepspeed_config import deepspeed_config
 from dsforge.render.hosts import PlaceOf, parse_hostfile, planned_world
@@ -25,6 +27,12 @@ class Bundle:
     """Rendered files by name."""
 
     files: dict[str, str]
+
+    @property
+    def chosen_gpus(self) -> ChosenGpus | None:
+        """Which GPUs of each host the ranks take, where the recipe chooses some."""
+        text = self.files.get(GPUS_FILE_NAME)
+        return None if text is None else parse_chosen_gpus(text)
 
     def write(self, where: Path) -> None:
         """Write every file atomically.

@@ -12,7 +12,7 @@ _MOST = 64
 
 def legal_tp(shape: Shape) -> list[int]:
     """Return the TP degrees, ascending, that divide heads, key-value heads and feed-forward width."""
-    common = gcd(shape.heads, shape.kv_heads, shape.ffn_hidden)
+    common = gcd(shape.heads, shape.kv_heads, *shape.mlp_widths())
     return [degree for degree in range(1, min(common, _MOST) + 1) if common % degree == 0]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from dsforge.catalog.engines.capabilities import Capabilities
 from dsforge.catalog.tables import Hardware
 from dsforge.layout.shape import Shape
-from dsforge.recipe.model import Recipe
+from dsforge.recipe.settled import SettledRecipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Facts:
     `dp`, `zero` and `accumulation_steps` are None where another rule's fault keeps them from being known.
     """
 
-    recipe: Recipe
+    recipe: SettledRecipe
     shape: Shape
     hardware: Hardware
     capabilities: Capabilities
@@ -41,6 +41,11 @@ class Facts:
     def devices(self) -> int:
         """Ranks the cluster has room for."""
         return self.recipe.cluster.nodes * self.recipe.cluster.gpus_per_node
+
+    @property
+    def fast_domain(self) -> int:
+        """GPUs that fast links join: those of a node, or of several nodes in a rack that is wired so."""
+        return max(self.recipe.cluster.gpus_per_node, self.hardware.domain)
 
     @property
     def model_parallel(self) -> int:

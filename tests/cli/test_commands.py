@@ -22,7 +22,8 @@ SURFACE = {
     "init": "--flavour --from-accelerate --from-deepspeed --from-megatron --from-neox --gpu --gpus "
     "--gpus-per-node --model --out --schema --seq-len -o",
     "validate": "--as --data-parallel --deepspeed-version --fix --json --probe --profile --set",
-    "plan": "--argument --json --profile --set",
+    "plan": "--argument --gpus --json --objective --profile --search --set --top",
+    "explain": "--json --layout --objective --profile --set",
     "diff": "--fail-on --json --profile",
     "render": "--argument --check --json --out --profile --set -o",
     "lock": "--argument --check --json --out --profile --set -o",
@@ -103,7 +104,7 @@ def test_a_group_alone_shows_its_help_and_is_a_usage_error(cli: Cli, group: str)
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
-        (["pln"], "No such command 'pln'. Did you mean 'plan'?", "dsforge --help"),
+        (["pln"], "No such command 'pln'. Did you mean 'plan', 'explain'?", "dsforge --help"),
         (["plan"], "Missing argument", "dsforge plan --help"),
         (["plan", "recipe.yaml", "--bogus"], "No such option: --bogus", "dsforge plan --help"),
         (

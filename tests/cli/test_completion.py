@@ -42,7 +42,7 @@ def _bash(words: list[str], environ: dict[str, str], folder: Path) -> list[str]:
         ("plan rec", []),  # files are the shell's own
         (
             "plan recipe.yaml parallel.se",
-            [f"parallel.sequence_parallel={end}" for end in ("", "false", "true")],
+            [f"parallel.sequence_parallel={end}" for end in ("", "false", "true", "auto")],
         ),
         ("plan recipe.yaml batch.", ["batch.global=", "batch.micro=", "batch.seq_len="]),
         ("plan recipe.yaml train.seed", ["train.seed=", "train.seed=1234"]),

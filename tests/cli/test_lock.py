@@ -13,6 +13,7 @@ import pytest
 
 import dsforge
 from dsforge.launch import facts
+from dsforge.plan.types import PRINTED
 from tests.support.recipes import SMALL, write
 
 Cli = Callable[..., Any]
@@ -33,7 +34,7 @@ def test_a_lock_holds_recipe_plan_versions_and_hashes(cli: Cli, recipe: Path, tm
     assert text == json.dumps(lock, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     assert lock["recipe"]["optimizer"]["weight_decay"] == 0.1
     told = cli("plan", recipe, "--json").json
-    assert lock["plan"] == {key: value for key, value in told.items() if key != "estimate"}
+    assert lock["plan"] == {key: value for key, value in told.items() if key not in PRINTED}
     cli("render", recipe, "-o", tmp_path / "bundle")
     hashes = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in (tmp_path / "bundle").iterdir()}
     assert lock["bundle"] == hashes

@@ -9,13 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dsforge.base import lease, shell
 from dsforge.launch import launchers
+from dsforge.launch.machine import some_ports
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import RunState, read_state
 from dsforge.records.streams import MetricsLine, WorldReport, parse_line, read_lines
@@ -208,6 +210,50 @@ def test_two_hosts_train_as_one(cluster: Cluster, tmp_path: Path, launcher: str,
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size < 10**6]
     assert not [path for path in written if b"s3cret" in path.read_bytes()]
     assert not list(tmp_path.rglob("PWNED"))
+
+
+def test_what_a_dry_run_tells_trains_when_it_is_done_by_hand(cluster: Cluster, tmp_path: Path, alone):
+    """The told files, and on each host the told command under the told variables; the test supervises.
+
+    Under torchrun's c10d rendezvous, with the hosts in another order than torchrun would number them.
+    """
+    recipe = recipe_for(cluster, tmp_path, launcher="torchrun", rendezvous="c10d", env={"ODD": ODD})
+    hosts = cluster.workers[::-1]
+    (tmp_path / "hosts").write_text("".join(f"{host.address} slots=1\n" for host in hosts))
+    command = (sys.executable, "-m", "dsforge.cli", "launch", str(recipe), "--dry-run", "--json")
+    done = subprocess.run(
+        [*command, "--runs", str(tmp_path / "runs")],
+        env={**environ_of(cluster), "MASTER_PORT": str(some_ports(1)[0])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = json.loads(done.stdout)
+    attempt = RunDir(Path(told["run"])).attempt(1)
+    bundle = RunDir(Path(told["run"])).bundle
+    attempt.path.mkdir(parents=True)
+    bundle.mkdir()
+    for name, text in told["files"].items():
+        (bundle / name).write_text(text)
+    with lease.hold(attempt.lease), ExitStack() as started:
+        processes = []
+        for one in told["hosts"]:
+            variables = [f"{name}={text}" for name, text in one["environment"].items()]
+            remote = (
+                f"cd {shell.quote(one['cwd'])} && exec {shell.join(['env', *variables, *one['command']])}"
+            )
+            ssh = cluster.head.inside("ssh", *cluster.ssh_options.split(), one["host"], remote)
+            process = started.enter_context(subprocess.Popen(ssh, stdout=subprocess.PIPE))
+            started.callback(process.kill)
+            processes.append(process)
+        for process in processes:
+            output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+            assert process.returncode == 0, output.decode()
+    lines = [parse_line(line) for _, line in read_lines(attempt.metrics)]
+    assert [line.loss for line in lines if isinstance(line, MetricsLine)] == pytest.approx(alone, abs=1e-5)
+    reports = [parse_line(line) for node in (0, 1) for _, line in read_lines(attempt.rank_stream(node))]
+    placed = {(line.rank, line.node, line.host) for line in reports if isinstance(line, WorldReport)}
+    assert placed == {(node, node, host.name) for node, host in enumerate(hosts)}
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)

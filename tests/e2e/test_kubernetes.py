@@ -32,6 +32,7 @@ PODS = SMALL.replace("nodes: 1, gpus_per_node: 8", "nodes: 2, gpus_per_node: 2")
 )
 ALONE = SMALL.replace("gpus_per_node: 8", "gpus_per_node: 1").replace("{tp: 2, pp: 2, dp: 2, zero: 1}", "{}")
 DSFORGE = (sys.executable, "-m", "dsforge.cli")
+STEPS = ("train.steps=2", "optimizer.warmup_steps=1")
 
 
 @pytest.fixture
@@ -121,9 +122,9 @@ def test_pods_train_as_one_rank_does(kubelet: Kubelet, launch: Launch, tmp_path:
     alone = tmp_path / "alone"
     alone.mkdir()
     write(alone, ALONE)
-    reference = launch(alone, *DSFORGE, "launch", "recipe.yaml", "--json", "train.steps=2")
+    reference = launch(alone, *DSFORGE, "launch", "recipe.yaml", "--json", *STEPS)
     recipe_for(tmp_path, "pytorchjob")
-    one = launch(tmp_path, *DSFORGE, "launch", "recipe.yaml", "--json", "train.steps=2")
+    one = launch(tmp_path, *DSFORGE, "launch", "recipe.yaml", "--json", *STEPS)
     code, told, messages = one.end()
     assert code == 0, messages
     assert reference.end()[0] == 0

@@ -8,7 +8,7 @@ from typing import Any
 from dsforge.external.options import option_table
 from dsforge.plan.auto import resolve_autos
 from dsforge.plan.program import values_of, with_defaults
-from dsforge.plan.resolve import _look_up
+from dsforge.plan.resolve import look_up
 from dsforge.recipe.load import LoadedRecipe
 from tests.support.recipes import loaded
 
@@ -37,7 +37,7 @@ def external(flavour: str, *changes: dict[str, Any], **section: Any) -> LoadedRe
 
 def values(recipe: LoadedRecipe) -> dict[str, Any]:
     """Return the values of a recipe under its flavour's defaults, whatever rules say of it."""
-    shape, hardware, problems = _look_up(recipe)
+    shape, hardware, problems = look_up(recipe)
     assert shape is not None, problems
     assert hardware is not None, problems
     resolved = resolve_autos(with_defaults(recipe.recipe)[0], shape, hardware)

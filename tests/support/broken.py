@@ -199,6 +199,51 @@ BROKEN = (
         "seed: 0",
         None,
     ),
+    *(
+        Broken(
+            code,
+            ((_PARALLEL, f"{{{parallel}, zero: 1}}"), *changes, (_LAST, f"{_LAST}\n{_MEGATRON}}}")),
+            at,
+            fix,
+        )
+        for code, parallel, changes, at, fix in (
+            ("DSF772", "pp: 2, vp: 2", (), "parallel:", "parallel.schedule=interleaved"),
+            ("DSF772", "pp: 2, schedule: interleaved", (), "schedule: i", "parallel.schedule=1f1b"),
+            ("DSF772", "vp: 2, schedule: interleaved", (), "vp: 2", None),
+            ("DSF772", "pp: 2, vp: 4, schedule: interleaved", (), "vp: 4", "parallel.vp=2"),
+            (
+                "DSF772",
+                "pp: 4, dp: 2, schedule: interleaved, vp: 2",
+                (("layers: 4", "layers: 8"), ("global: 32", "global: 24")),
+                "global: 24",
+                None,
+            ),
+            ("DSF773", "cp: 4", (("seq_len: 64", "seq_len: 60"),), "cp: 4", "parallel.cp=3"),
+            ("DSF775", "sequence_parallel: true", (), "sequence", "parallel.sequence_parallel=false"),
+            (
+                "DSF775",
+                "tp: 2, sequence_parallel: true",
+                (("seq_len: 64", "seq_len: 63"),),
+                "sequence",
+                "parallel.sequence_parallel=false",
+            ),
+        )
+    ),
+    *(
+        Broken(
+            code,
+            ((_PARALLEL, f"{{pp: 2, zero: {zero}{more}}}"), (_LAST, f"{_LAST}{offload}\n{_SCRIPT}")),
+            at,
+            fix,
+        )
+        for code, zero, more, offload, at, fix in (
+            ("DSF774", 1, ", ep: 2", "", "ep: 2", "parallel.ep=1"),
+            ("DSF776", 1, "", "\noffload: {parameters: cpu}", "parameters: cpu", "offload.parameters=none"),
+            ("DSF776", 3, "", "\noffload: {parameters: cpu}", "offload:", "offload.optimizer=cpu"),
+            ("DSF776", 1, "", "\noffload: {optimizer: nvme}", "optimizer: nvme", None),
+            ("DSF776", 1, "", "\noffload: {optimizer: cpu, path: /x}", "path: /x", "offload.path=null"),
+        )
+    ),
     _one("DSF145", _LAST, f"{_LAST}\n{_SCRIPT}", "warmup_steps", None),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {RANK: '0'}}", "RANK", None),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {UID: '0'}}", "UID", None),
@@ -258,6 +303,16 @@ BROKEN = (
         "launcher: openmpi",
         "launch.launcher=slurm",
     ),
+    _one("DSF762", "gpu: cpu", "gpu: cpu, shape: aws-p6", "shape: aws", None),
+    _one(
+        "DSF762",
+        "gpu: cpu",
+        "gpu: a100-sxm-40gb, shape: aws-p5.48xlarge",
+        "gpu: a100",
+        "cluster.gpu=h100-sxm-80gb",
+    ),
+    _one("DSF760", "gpu: cpu", "gpu: gaudi-3-128gb", "gpu: gaudi", None),
+    _one("DSF761", "gpu: cpu", "gpu: mi300x-192gb", "gpu: mi300x", None),
     _one("DSF155", "gpu: cpu", "gpu: cpu, include: h1", "include: h1", "cluster.include=null"),
     _one("DSF155", "gpu: cpu", "gpu: cpu, exclude: h1", "exclude: h1", "cluster.exclude=null"),
     Broken(
@@ -279,6 +334,32 @@ BROKEN = (
         ),
         "hostfile",
         "cluster.hostfile=null",
+    ),
+    _one(
+        "DSF730",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {rendezvous: c10d}",
+        "rendezvous",
+        "launch.rendezvous=static",
+    ),
+    _one("DSF731", "gpu: cpu", "gpu: cpu, fabric: ethernet", "fabric: ethernet", "cluster.fabric=auto"),
+    Broken(
+        "DSF731",
+        (
+            ("gpu: cpu", "gpu: a100-sxm-80gb, fabric: roce"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {NCCL_NET: Socket}}"),
+        ),
+        "fabric: roce",
+        "cluster.fabric=auto",
+    ),
+    Broken(
+        "DSF733",
+        (
+            ("gpu: cpu", "gpu: cpu, interface: eth0"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {GLOO_SOCKET_IFNAME: lo}}"),
+        ),
+        "interface: eth0",
+        "cluster.interface=null",
     ),
     _one(
         "DSF156",

@@ -40,6 +40,10 @@ class Capabilities:
     """DeepSpeed trains, so that its faults are the trainer's."""
     honours: dict[str, Honoured]
 
+    def takes(self, key: str, value: Any) -> bool:
+        """Tell whether a key's value is one that the trainer honours."""
+        return key not in self.honours or value in self.honours[key].values
+
 
 @cache
 def capabilities(trainer: str) -> Capabilities:

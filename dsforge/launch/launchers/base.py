@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dsforge.launch.types import LaunchRequest
+from dsforge.launch.types import HostStart, LaunchRequest, Started
 from dsforge.launch.world import planned_hosts
 
 
 def hosts_of_bundle(request: LaunchRequest) -> tuple[str, ...]:
     """Return the hosts of the bundle's hostfile; DsforgeError when it is not the planned world."""
     return planned_hosts(request.plan, request.bundle.files["hostfile"])
+
+
+Starts = Callable[[Started, LaunchRequest, tuple[str, ...]], tuple[HostStart, ...]]
+_RANKS = ("-m", "dsforge.rank.main")
+
+
+def ranks_of(names: Callable[[tuple[str, ...]], Iterable[str]]) -> Starts:
+    """Return how to tell what a program starts that starts every rank itself.
+
+    `names`: from its arguments to the variables that it hands on.
+    """
+
+    def starts(started: Started, request: LaunchRequest, hosts: tuple[str, ...]) -> tuple[HostStart, ...]:
+        words, environ = started.argv, started.environ
+        options = next(index for index in range(len(words)) if words[index : index + 2] == _RANKS)
+        python = max(index for index in range(options) if not words[index].startswith("-"))
+        handed = {name: environ[name] for name in names(words[:python]) if name in environ}
+        layout = request.plan.layout
+        return tuple(
+            HostStart(node, host, words[python:], handed, started.cwd, layout.gpus_per_node)
+            for node, host in enumerate(hosts or (None,) * layout.nodes)
+        )
+
+    return starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +50,9 @@ class Launcher:
     scheduler's process around each host's ranks, which leaves nothing of them when it ends; the host counts
     as lost when it dies. `notice`: the signal by which that scheduler says that the job's time is nearly up.
     `ssh`: the variable with the user's own arguments of ssh, where the hosts are reached by it.
-    `on_host`: the process that is the parent of a host's ranks. `accepts`: raises DsforgeError for what can
+    `on_host`: the process that is the parent of a host's ranks. `starts`: what runs on each host, once
+    launch.sh has become what it becomes; None where it does not become a launcher.
+    `accepts`: raises DsforgeError for what can
     be seen from here to keep the request from being started; `asks`: the same, of who would start it.
     `software`: the ranks run in this host's own, or equal to it. `ready`: its line when what will be ranks
     has been started, before which nobody waits for them. `recall`: the signal on which the program takes
@@ -48,3 +74,4 @@ class Launcher:
     software: bool = True
     ready: str | None = None
     recall: int | None = None
+    starts: Starts | None = None

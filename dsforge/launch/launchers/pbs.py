@@ -41,4 +41,5 @@ LAUNCHER = replace(
     programs=(*ssh.LAUNCHER.programs, *((name, "openpbs") for name in ("qsub", "qstat", "qsig", "qdel"))),
     hosts=hosts,
     notice=signal.SIGUSR1,
+    starts=None,  # where is known in the job
 )

@@ -10,7 +10,7 @@ from dsforge.base import slurm
 from dsforge.base.batch import BatchError
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
-from dsforge.launch.launchers.base import Launcher
+from dsforge.launch.launchers.base import Launcher, ranks_of
 from dsforge.launch.types import LaunchRequest
 from dsforge.plan.types import Plan
 
@@ -78,8 +78,14 @@ def _other_world(environ: Mapping[str, str], difference: str) -> DsforgeError:
     )
 
 
+def _names(words: tuple[str, ...]) -> list[str]:
+    (exported,) = [word.partition("=")[2] for word in words if word.startswith("--export=")]
+    return exported.split(",")
+
+
 LAUNCHER = Launcher(
     runner="srun",
+    starts=ranks_of(_names),
     programs=tuple((name, "slurm-client") for name in ("srun", "sbatch", "squeue", "scancel", "scontrol")),
     hosts=hosts,
     lost=re.compile(r"^srun: error: Node failure on (?P<host>\S+)$"),

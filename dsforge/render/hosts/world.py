@@ -21,14 +21,10 @@ _INCLUDE, _EXCLUDE = "cluster.include", "cluster.exclude"
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The planned hosts with their slots, in order. `gpus`: which of them, None where it is all of them."""
+    """The planned hosts with their ranks, in order. `gpus`: those that are chosen, None where it is all."""
 
     hosts: Hosts
     gpus: Gpus | None = None
-
-    def ranks(self) -> Gpus:
-        """Return the GPUs of each host's ranks, in the order of the ranks."""
-        return self.gpus or {host: tuple(range(slots)) for host, slots in self.hosts.items()}
 
 
 def planned_world(hosts: Hosts, plan: Plan, file: str, place_of: PlaceOf) -> World:
@@ -49,9 +45,9 @@ def planned_world(hosts: Hosts, plan: Plan, file: str, place_of: PlaceOf) -> Wor
         kept = {host: tuple(set(gpus) - set(out.get(host, ()))) for host, gpus in left.items()}
         left = {host: tuple(sorted(gpus)) for host, gpus in kept.items() if gpus}
     _check_left(left, plan, place_of)
-    chosen = {host: hosts[host] for host in left}
-    whole = all(len(gpus) == chosen[host] for host, gpus in left.items())
-    return World(chosen, None if whole else left)
+    ranks = {host: len(gpus) for host, gpus in left.items()}
+    whole = all(count == hosts[host] for host, count in ranks.items())
+    return World(ranks, None if whole else left)
 
 
 def _asked(
@@ -114,11 +110,8 @@ def _first(count: int) -> str:
     return "0" if count == 1 else f"0-{count - 1}"
 
 
-def check_hosts(hosts: Hosts, layout: Layout, file: str, *, chosen: bool = False) -> None:
-    """Raise DsforgeError DSF041 unless the hosts are the planned nodes and have the planned slots.
-
-    `chosen`: some of their GPUs are, so a host may have more.
-    """
+def check_hosts(hosts: Hosts, layout: Layout, file: str) -> None:
+    """Raise DsforgeError DSF041 unless the hosts are the planned nodes and have the planned slots."""
     if len(hosts) != layout.nodes:
         raise DsforgeError(
             "DSF041",
@@ -129,7 +122,7 @@ def check_hosts(hosts: Hosts, layout: Layout, file: str, *, chosen: bool = False
             exit_code=ExitCode.FINDINGS,
         )
     for host, slots in hosts.items():
-        if slots < layout.gpus_per_node or (slots > layout.gpus_per_node and not chosen):
+        if slots != layout.gpus_per_node:
             raise DsforgeError(
                 "DSF041",
                 f"{slots} slots, the recipe has cluster.gpus_per_node {layout.gpus_per_node}",

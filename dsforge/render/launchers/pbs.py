@@ -21,7 +21,6 @@ def files(plan: Plan, _hosts: Hosts | None) -> dict[str, str]:
         plan,
         dsforge='"$dsforge_python" -m dsforge.cli',
         directives=_directives(plan, job),
-        include=None,
         **handed_over(plan),
     )
     return {"launch.sh": text}

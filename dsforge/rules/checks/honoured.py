@@ -17,7 +17,7 @@ def _check(facts: Facts) -> Iterator[Found]:
         value: Any = facts.recipe
         for part in key.split("."):
             value = getattr(value, part, None)
-        if value not in honoured.values:
+        if not facts.capabilities.takes(key, value):
             wanted = honoured.values[0]
             legal = " or ".join(f"`{_yaml(item)}`" for item in honoured.values)
             yield Found(

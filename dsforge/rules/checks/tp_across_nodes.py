@@ -11,7 +11,7 @@ from dsforge.rules.registry import Found, Rule
 
 def _check(facts: Facts) -> Iterator[Found]:
     tp, per_node = facts.recipe.parallel.tp, facts.recipe.cluster.gpus_per_node
-    if facts.recipe.cluster.nodes > 1 and per_node % tp:
+    if facts.recipe.cluster.nodes > 1 and per_node % tp and facts.fast_domain % tp:
         inside = max(
             degree for degree in range(1, per_node + 1) if per_node % degree == 0 and tp % degree == 0
         )

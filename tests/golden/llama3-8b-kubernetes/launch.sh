@@ -42,7 +42,21 @@ mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 
 export DSFORGE_BUNDLE="$dsforge_here"
 # Without the marks by which what a run has left is found and killed: whoever else is dead, it deletes the job.
-exec env -u DSFORGE_RUN_ID -u DSFORGE_ATTEMPT_DIR "$dsforge_python" -u -m dsforge.launch.kubernetes.job \
-  --manifest "$dsforge_here/job.json" \
-  --attempt "$DSFORGE_ATTEMPT_DIR" \
+dsforge_words=(
+  env -u DSFORGE_RUN_ID -u DSFORGE_ATTEMPT_DIR
+  "$dsforge_python" -u -m dsforge.launch.kubernetes.job
+  --manifest "$dsforge_here/job.json"
+  --attempt "$DSFORGE_ATTEMPT_DIR"
   ${DSFORGE_RUN_ID:+--run "$DSFORGE_RUN_ID"}
+)
+
+if [ -n "${DSFORGE_TELL:-}" ]; then
+  # Asked by dsforge launch --dry-run: what would start now, and under which variables.
+  {
+    env -0
+    printf '\0'
+    printf '%s\0' "${dsforge_words[@]}"
+  } > "$DSFORGE_TELL"
+  exit
+fi
+exec "${dsforge_words[@]}"

@@ -7,6 +7,7 @@ import pytest
 from dsforge.base.errors import DsforgeError
 from dsforge.catalog.families import TRAITS, families
 from dsforge.catalog.tables import (
+    cluster_shapes,
     errors,
     find_hardware,
     find_model,
@@ -15,6 +16,8 @@ from dsforge.catalog.tables import (
     models,
     sizes,
 )
+from dsforge.cost.calibration import calibration
+from dsforge.cost.machine import machine_of
 
 
 def test_every_row_has_a_source():
@@ -54,8 +57,8 @@ def test_a_gpu_is_known_by_the_drivers_name():
     found = {name: kind for name in names if (kind := hardware_of_device(name))}
     assert found["NVIDIA H100 80GB HBM3"].peak_tflops["bf16"] == 989.4
     assert found["A100-SXM4-40GB"].memory_bytes == 40 * 2**30
-    assert found["Tesla V100-SXM2-32GB"].peak_tflops == {"fp16": 125}  # it has no bf16
-    assert hardware_of_device("NVIDIA H100 PCIe") is None
+    assert found["Tesla V100-SXM2-32GB"].peak_tflops == {"fp32": 15.7, "fp16": 125}  # it has no bf16
+    assert hardware_of_device("NVIDIA T4") is None
     assert all(kind.peak_tflops for kind in hardware().values() if kind.accelerator == "cuda")
 
 
@@ -107,3 +110,22 @@ def test_an_error_that_says_why_says_what_to_do():
     assert explained == {code for code, meaning in errors().items() if meaning.mend}
     assert explained >= {"DSF010", "DSF045", "DSF203", "DSF213", "DSF331", "DSF350"}
     assert all(text.endswith(".") for code in explained for text in (errors()[code].why, errors()[code].mend))
+
+
+def test_rented_machines_hold_gpus_of_the_catalogue_and_known_networks():
+    assert {shape.gpu for shape in cluster_shapes().values()} <= set(hardware())
+    assert {shape.fabric for shape in cluster_shapes().values()} <= set(calibration().fabrics)
+    assert cluster_shapes()["aws-p4d.24xlarge"].network_gb_s * 8 * 8 == 400  # Gb/s a machine
+    assert cluster_shapes()["azure-nd96isr-h100-v5"].network_gb_s * 8 == 400  # Gb/s a GPU
+
+
+def test_every_gpu_has_what_an_estimate_needs():
+    """Of each kind that the catalogue names: a machine of the cost model, from rates or from peaks."""
+    for kind in hardware().values():
+        machine = machine_of(kind.name, 8)
+        assert (machine is None) == (kind.accelerator == "cpu"), kind.name
+        if machine is not None:
+            assert machine.generation in calibration().generations
+            assert kind.watts
+            peak = kind.peak_tflops.get("bf16") or kind.peak_tflops["fp16"]
+            assert 0.5 * peak < machine.matmul_tflops < peak, kind.name

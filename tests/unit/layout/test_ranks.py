@@ -55,3 +55,24 @@ def test_megatron_places_ranks_alike(degrees: Degrees):
     for axis in ("tp", "dp", "pp"):
         theirs = sorted(tuple(group) for group in generator.get_ranks(axis))
         assert theirs == sorted(degrees.groups(axis))
+
+
+PARTS = [Degrees(tp=2, pp=2, dp=2, cp=2, ep=2), Degrees(tp=1, pp=2, dp=4, cp=3, ep=6)]
+
+
+@pytest.mark.parametrize("degrees", PARTS)
+def test_megatron_places_parts_of_sequences_and_experts_alike(degrees: Degrees):
+    from megatron.core.parallel_state import RankGenerator
+
+    sizes = {"tp": degrees.tp, "dp": degrees.dp, "pp": degrees.pp, "cp": degrees.cp}
+    dense = RankGenerator(**sizes, ep=1, order="tp-cp-ep-dp-pp")
+    for axis in ("tp", "cp", "dp", "pp"):
+        theirs = sorted(tuple(group) for group in dense.get_ranks(axis))
+        assert theirs == sorted(degrees.groups(axis))
+    assert [degrees.rank(degrees.coordinates(rank)) for rank in range(degrees.world_size)] == list(
+        range(degrees.world_size)
+    )
+    copies = degrees.tp * degrees.cp * degrees.dp // degrees.ep
+    # Experts are whole on their ranks: TP of 1 among them.
+    experts = RankGenerator(tp=1, ep=degrees.ep, dp=copies, pp=degrees.pp, cp=1, order="tp-cp-ep-dp-pp")
+    assert sorted(tuple(group) for group in experts.get_ranks("ep")) == list(degrees.groups("ep"))

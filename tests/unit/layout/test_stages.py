@@ -7,7 +7,14 @@ from itertools import pairwise
 import pytest
 
 from dsforge.layout.shape import resolve_shape
-from dsforge.layout.stages import assign, split_by_weight, split_contiguous, split_uniform, stage_components
+from dsforge.layout.stages import (
+    assign,
+    held,
+    split_by_weight,
+    split_contiguous,
+    split_uniform,
+    stage_components,
+)
 
 
 def _every_deal(layers: int, pp: int) -> list[list[int]]:
@@ -93,3 +100,24 @@ def test_a_tied_head_is_a_copy_on_the_last_stage_only_where_there_are_several():
 
 def test_thousands_of_layers_and_stages_are_dealt_exactly():
     assert split_by_weight(3, 10, 0, 10_000, 5_000) == [1, *[2] * 4_998, 3]
+
+
+def test_virtual_stages_are_equal_blocks_dealt_out_in_turn():
+    shape = resolve_shape("gpt2", 1024)
+    first, last = assign(shape, 2, "uniform", 50_304, 3)
+    assert (first.starts, first.count, last.starts, last.count) == ((0, 4, 8), 6, (2, 6, 10), 6)
+    assert (first.has_embedding, last.has_head) == (True, True)
+    whole = assign(shape, 2, "uniform", 50_304)
+    for one, other in zip((first, last), whole, strict=True):
+        assert stage_components(shape, one, 50_304) == stage_components(shape, other, 50_304)
+
+
+def test_experts_are_dealt_out_whole_and_no_longer_split_by_tp():
+    shape = resolve_shape("mixtral-8x7b", 4096)
+    (stage,) = assign(shape, 1, "uniform", 32_000)
+    # 32 layers of eight experts, each three matrices of 4096 x 14336.
+    expert = 3 * 4096 * 14336
+    assert held(shape, stage, 32_000, 2, 4).experts == 32 * 2 * expert
+    whole, split = held(shape, stage, 32_000, 2), held(shape, stage, 32_000, 2, 4)
+    assert whole.experts == 0
+    assert whole.shared - split.shared == 32 * 8 * expert // 2

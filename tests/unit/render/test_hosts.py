@@ -162,7 +162,7 @@ def test_auto_takes_pdsh_where_a_hostfile_is_named(tmp_path: Path):
     path = write(tmp_path, TWO.replace("gpu: cpu", "gpu: cpu, hostfile: hosts.txt"))
     plan, bundle = plan_and_bundle(load_recipe(path))
     assert plan.launch.launcher == "pdsh"
-    assert "  --master_addr b \\\n" in bundle.files["launch.sh"]
+    assert "  --master_addr b\n" in bundle.files["launch.sh"]
 
 
 def test_nothing_is_rendered_where_nothing_says_how_nodes_are_reached(tmp_path: Path):

@@ -75,6 +75,14 @@ def test_a_new_key_is_limited_or_known_to_be_taken(section: str):
     assert keys - limited == {f"{section}.{key}" for key in TAKEN_BY_TRANSFORMERS[section]}
 
 
+def test_tp_crosses_nodes_where_a_rack_is_wired_for_it(tmp_path: Path):
+    recipe = write(tmp_path)
+    wide = ("parallel={tp: 4, zero: 1}", "model.kv_heads=4", "cluster={nodes: 2, gpus_per_node: 2, gpu: %s}")
+    for gpu, crossing in (("a100-sxm-80gb", 1), ("gb200", 0)):
+        found = findings_of(recipe, *wide[:2], wide[2] % gpu)
+        assert len(of("DSF130", found)) == crossing
+
+
 def test_fp32_sums_are_what_does_not_fit(tmp_path: Path):
     # 6.738e9 parameters on 8 ranks, ZeRO-1, in GB: 37.1 of states and 27.0 of sums; an A100 has 42.9.
     llama2 = ("model=llama2-7b", "cluster.gpu=a100-sxm-40gb", "parallel={zero: 1}", "train.precision=bf16")

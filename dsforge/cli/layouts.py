@@ -1,0 +1,62 @@
+"""Prints the best layouts as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dsforge.base.units import format_bytes
+from dsforge.cli import output
+
+if TYPE_CHECKING:
+    from dsforge.plan.search.best import Found, Objective
+    from dsforge.plan.search.run import Searched
+
+_CHOICES = {
+    "TP": "tp",
+    "PP": "pp",
+    "CP": "cp",
+    "EP": "ep",
+    "VP": "vp",
+    "DP": "dp",
+    "micro": "micro",
+    "ZeRO": "zero",
+    "recompute": "recompute",
+    "seq. par.": "sequence_parallel",
+    "optimizer on": "optimizer",
+    "weights on": "parameters",
+}
+_ALWAYS = ("TP", "PP", "DP", "micro", "ZeRO", "recompute")
+_PLAIN = (1, False, "none")
+"""Choices that need no column where every layout has them."""
+
+
+def show(searched: Searched, tokens: int, objective: Objective) -> None:
+    """Write the table to stdout; `tokens`: of one step."""
+    from dsforge.plan.ranking import difference
+
+    found = searched.found
+    columns = {
+        title: _choice(name)
+        for title, name in _CHOICES.items()
+        if title in _ALWAYS or any(getattr(one.candidate, name) not in _PLAIN for one in found)
+    }
+    if len({one.gpus for one in found}) > 1:
+        columns["GPUs"] = lambda one: str(one.gpus)
+    columns |= {
+        "s a step": lambda one: f"{one.step.total:.3g}",
+        "tokens/s/GPU": lambda one: f"{tokens / one.step.total / one.gpus:,.0f}",
+        "memory": lambda one: format_bytes(one.memory_bytes),
+        "bubble": lambda one: f"{one.step.bubble / one.step.total:.1%}",
+        "why not": lambda one: "" if one is found[0] else difference(one, found[0], objective),
+    }
+    rows = [[told(one) for told in columns.values()] for one in found]
+    output.table(f"Best layouts by {objective}", tuple(columns), rows)
+
+
+def _choice(name: str) -> Callable[[Found], str]:
+    def told(one: Found) -> str:
+        value = getattr(one.candidate, name)
+        return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+    return told

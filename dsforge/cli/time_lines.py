@@ -1,0 +1,58 @@
+"""An estimate in lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from dsforge.base.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from dsforge.plan.estimate import Estimate, Rates
+    from dsforge.plan.run_cost import RunCost
+
+
+def time_lines(made: Estimate | str) -> Iterator[str]:
+    """Yield what a plan's estimate tells, or why there is none."""
+    if isinstance(made, str):
+        yield f"time     no estimate: {made}"
+        return
+    known = f"published runs of {made.engine}: within {made.error:.0%} on average"
+    if not made.measured:
+        known = f"not measured on this GPU, told from its peaks: within {made.error:.0%} where that was tried"
+    total = made.step.total
+    yield f"time     {total:.3g} s a step ({known}), {made.tokens_per_second_per_gpu:,.0f} tokens/s a GPU"
+    yield f"rate     {_rates(made.full)}"
+    yield f"causal   {_rates(made.causal)}, attention's lower half counted alone"
+    parts = sorted(asdict(made.step).items(), key=lambda part: -part[1])
+    shares = [f"{name.replace('_', ' ')} {seconds / total:.0%}" for name, seconds in parts]
+    yield f"of which {', '.join(one for one in shares if not one.endswith(' 0%'))}"
+    groups = [f"{one.group} {one.ranks} {one.share:.1%} over {one.link}" for one in made.communication]
+    if groups:
+        yield f"waits    for {', '.join(groups)}"
+    yield f"run      {_run(made.run)}"
+    yield f"saves    {_checkpoint(made.run)}"
+
+
+def _rates(rates: Rates) -> str:
+    told = f"{rates.model:.0f} TFLOP/s a GPU of the model's"
+    told += f" (MFU {rates.mfu:.0%})" if rates.mfu is not None else ""
+    if rates.hardware != rates.model:
+        told += f", {rates.hardware:.0f} computed"
+        told += f" (HFU {rates.hfu:.0%})" if rates.hfu is not None else ""
+    return told
+
+
+def _run(run: RunCost) -> str:
+    told = f"{run.days:.3g} days, {format_count(round(run.gpu_hours))} GPU-hours"
+    if run.money is not None:
+        told += f", price {run.money:,.0f}"
+    if run.energy_kwh is not None:
+        told += f", {run.energy_kwh:,.0f} kWh at {run.board_watts:.0f} W a board x {run.power_overhead:g}"
+    return told
+
+
+def _checkpoint(run: RunCost) -> str:
+    told = f"{format_bytes(run.checkpoint_bytes)} a checkpoint"
+    return told + (f", {run.checkpoint_seconds:.3g} s" if run.checkpoint_seconds is not None else "")

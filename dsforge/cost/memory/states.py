@@ -1,0 +1,63 @@
+"""Bytes of weights, gradients, their sums and the optimizer on one rank, as each engine keeps them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dsforge.cost.job import Job
+from dsforge.cost.memory.constants import EngineMemory
+from dsforge.cost.memory.parameters import Held
+from dsforge.cost.states import MEGATRON, sums_in_fp32
+
+_OPTIMIZER = 12
+"""Adam's two moments and a master copy, in fp32."""
+_LEAN_OPTIMIZER = 6
+"""Moments in 16 bits, and of the master copy the 16 bits that the weight lacks (Transformer Engine,
+FusedAdam's `store_param_remainders`)."""
+
+
+class States(NamedTuple):
+    """Bytes of one rank by kind; `offloaded`: those that went to the host instead."""
+
+    weights: float
+    gradients: float
+    sums: float
+    optimizer: float
+    offloaded: float
+
+
+def states(job: Job, engine: EngineMemory, held: Held) -> States:
+    """Return what a rank keeps for its parameters from step to step."""
+    dense_ranks = job.dp * job.cp
+    expert_ranks = max(1, dense_ranks * job.tp // (job.ep * (job.expert_tp or job.tp)))
+    dense, experts = held
+    whole = dense + experts
+    sharded = dense / dense_ranks + experts / expert_ranks
+    zero = job.zero
+    if job.precision == "fp32":
+        weights, gradients, sums, optimizer = 4.0, 4.0, 0.0, 8.0
+    elif engine.states == "megatron":
+        kept = MEGATRON["fp16" if job.precision == "fp16" else "bf16"]
+        weights, gradients, sums, optimizer = 2.0, kept.kept - 2.0, 0.0, float(kept.shared)
+    elif engine.states == "fsdp":
+        weights, gradients, sums, optimizer = 4.0, 4.0, 0.0, 8.0
+    elif engine.states == "nanotron":
+        weights, gradients, sums, optimizer = 2.0, 2.0, 4.0, float(_OPTIMIZER)
+    else:
+        sums = 4.0 if sums_in_fp32(job.precision, zero) and not job.offload else 0.0
+        weights, gradients, optimizer = 2.0, 2.0, float(_OPTIMIZER)
+    if job.lean_optimizer:
+        gradients, optimizer = 2.0, float(_LEAN_OPTIMIZER)
+    if job.fp8_weights:
+        weights -= 1.0
+    update = optimizer * (sharded if zero >= 1 else whole)
+    offloaded = 0.0
+    if job.offload:
+        # The host updates, so the gradients go there as they come.
+        offloaded, update = update + 4 * sharded, 0.0
+        gradients = gradients if zero < 2 else 0.0
+    kept_weights = weights * (sharded if zero >= 3 else whole)
+    if job.offload_parameters:
+        offloaded, kept_weights = offloaded + kept_weights, 0.0
+    shared = sharded if zero >= 2 else whole
+    return States(kept_weights, gradients * shared, sums * shared, update, offloaded)

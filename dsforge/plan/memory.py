@@ -1,0 +1,78 @@
+"""What a planned step takes of every GPU, by the calibrated memory model, and whether it fits."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from dsforge.base.errors import Finding, Severity
+from dsforge.base.units import format_bytes
+from dsforge.catalog.tables import find_hardware
+from dsforge.cost.memory import StageMemory, stage_memory
+from dsforge.cost.memory.constants import memory_constants
+from dsforge.plan.job import job_of
+from dsforge.plan.types import Plan
+
+Verdict = Literal["fits", "tight", "does not fit"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Memory by stage. `engine`: whose measured runs its constants are from.
+
+    `errors`: mean relative errors on published runs that the fit had not seen, by static, allocated,
+    reserved, device. The verdict is whether what nvidia-smi would show fits with that error either way;
+    None where the capacity is not known.
+    """
+
+    stages: tuple[StageMemory, ...]
+    capacity_bytes: int | None
+    verdict: Verdict | None
+    errors: dict[str, float]
+    engine: str
+
+    @property
+    def fullest(self) -> StageMemory:
+        """The stage whose ranks hold most."""
+        return max(self.stages, key=lambda stage: stage.device)
+
+    @property
+    def margin_bytes(self) -> int | None:
+        """Bytes of the GPU that the fullest rank leaves; less than none where it does not fit."""
+        return None if self.capacity_bytes is None else self.capacity_bytes - self.fullest.device
+
+    def to_json_value(self) -> dict[str, Any]:
+        """Return the JSON-ready mapping."""
+        made = asdict(self)
+        made["stages"] = [asdict(stage) for stage in self.stages]
+        return {**made, "margin_bytes": self.margin_bytes, "fullest_stage": self.fullest.stage}
+
+    def finding(self, hint: str | None) -> Finding | None:
+        """Return what there is to say of a verdict that is not good."""
+        if self.verdict in (None, "fits") or self.capacity_bytes is None:
+            return None
+        error = self.errors["device"]
+        needs = f"stage {self.fullest.stage} is estimated to take {format_bytes(self.fullest.device)}"
+        text = f"{needs} of {format_bytes(self.capacity_bytes)} a GPU (published runs: within {error:.0%})"
+        if self.verdict == "tight":
+            return Finding("DSF751", Severity.WARNING, f"memory is tight: {text}", "cluster.gpu", None, hint)
+        return Finding("DSF750", Severity.ERROR, f"it does not fit: {text}", "cluster.gpu", None, hint)
+
+
+def memory_estimate(plan: Plan) -> MemoryEstimate | str:
+    """Return the memory of a plan's stages, or in words why it is not known."""
+    job = job_of(plan)
+    if isinstance(job, str):
+        return job
+    stages = stage_memory(job)
+    capacity, errors = find_hardware(plan.gpu).memory_bytes, memory_constants().errors
+    most = max(stage.device for stage in stages)
+    verdict = None if capacity is None else verdict_of(most, capacity, errors["device"])
+    return MemoryEstimate(stages, capacity, verdict, dict(errors), job.engine)
+
+
+def verdict_of(device_bytes: int, capacity_bytes: int, error: float) -> Verdict:
+    """Return whether an estimate fits when it is wrong by its error: in any case, perhaps, or in no case."""
+    if device_bytes * (1 + error) <= capacity_bytes:
+        return "fits"
+    return "tight" if device_bytes * (1 - error) <= capacity_bytes else "does not fit"
