@@ -9,6 +9,8 @@ from dsforge.base.batch import GONE, BatchError, Job, Scheduler, run
 
 JOB_ID = "SLURM_JOB_ID"
 """Set by Slurm in every process of an allocation."""
+RESTART_COUNT = "SLURM_RESTART_COUNT"
+"""How often Slurm has queued the job again; not set the first time."""
 _WAITING = (
     "PENDING",
     "REQUEUED",

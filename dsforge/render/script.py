@@ -14,7 +14,7 @@ from dsforge.render.program import uses_deepspeed
 
 _HERE_ALONE = (
     *(environment.VISIBLE_DEVICES, environment.SSH_ARGUMENTS, environment.RUN),
-    *(environment.NODE, environment.TOLD, environment.BUNDLE, environment.JOB),
+    *(environment.HOSTFILE, environment.NODE, environment.TOLD, environment.BUNDLE, environment.JOB),
 )
 RUNS_VARIABLES = tuple(
     value for name, value in vars(environment).items() if name.isupper() and value not in _HERE_ALONE

@@ -38,7 +38,7 @@ def main() -> int:
         if is_to_submit(request):
             outcome = follow_run(submit_run(request, say), plan, say)
         else:
-            outcome = launch_run(request, say)
+            outcome = launch_run(request, say, goes_on=True)
     except DsforgeError as error:
         sys.stdout.write(json.dumps({"code": error.code, "message": error.message}))
         return int(error.exit_code)

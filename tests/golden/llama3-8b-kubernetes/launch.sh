@@ -10,6 +10,8 @@ if [ -z "$dsforge_python" ] || ! "$dsforge_python" -c 'import dsforge.launch.kub
   printf 'dsforge: no Python with dsforge: activate its environment, or set DSFORGE_PYTHON\n' >&2
   exit 3
 fi
+# A restart of dsforge launch may have taken a spare in the place of a host.
+dsforge_hosts="${DSFORGE_HOSTFILE:-$dsforge_here/hostfile}"
 
 # The recipe's variables stand in job.json; here they would be the client's.
 

@@ -44,6 +44,8 @@ if [ -z "$dsforge_python" ] || ! "$dsforge_python" -c 'import dsforge.launch.fan
   printf 'dsforge: no Python with dsforge: activate its environment, or set DSFORGE_PYTHON\n' >&2
   exit 3
 fi
+# A restart of dsforge launch may have taken a spare in the place of a host.
+dsforge_hosts="${DSFORGE_HOSTFILE:-$dsforge_here/hostfile}"
 
 
 # NCCL writes the cause of an error into the rank's log, it is silent otherwise
@@ -81,12 +83,12 @@ export DSFORGE_CORPUS
 mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 
 # PBS names each host as often as it has ranks; the first is where they meet.
-dsforge_hostfile="$DSFORGE_ATTEMPT_DIR/hostfile"
-"$dsforge_python" -m dsforge.cli hostfile from-pbs > "$dsforge_hostfile"
+dsforge_hosts="$DSFORGE_ATTEMPT_DIR/job-hosts"
+"$dsforge_python" -m dsforge.cli hostfile from-pbs > "$dsforge_hosts"
 # Variables go to the hosts through ssh's stdin: no value of them stands on a command line.
 dsforge_words=(
   "$dsforge_python" -u -m dsforge.launch.fan_out
-  --hostfile "$dsforge_hostfile"
+  --hostfile "$dsforge_hosts"
   --master-port "${MASTER_PORT:-29500}"
   --pass CUDA_HOME
   --pass DSFORGE_ATTEMPT_DIR
