@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 
 _LOCAL = (
-    *("launch.launcher=local", "launch.rendezvous=static", "launch.slurm=null"),
+    *("launch.launcher=local", "launch.rendezvous=static"),
     *(f"cluster.{key}=null" for key in ("hostfile", "include", "exclude", "interface")),
+    *(f"launch.{scheduler}=null" for scheduler in ("slurm", "kubernetes", "pbs")),
 )
 """Changes that make a recipe of one node a recipe for this machine; DSF155 refuses several nodes."""
 
@@ -74,7 +75,7 @@ def launch(
         Path | None, typer.Option("--lock", metavar="FILE", help="As --locked, with a lock of another name.")
     ] = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Submit the Slurm job and return; `dsforge runs` shows it.")
+        bool, typer.Option("--detach", help="Submit the batch job and return; `dsforge runs` shows it.")
     ] = False,
     runs: RunsOption = None,
     json: JsonOption = False,
@@ -115,10 +116,11 @@ def _print_submitted(run_dir: RunDir, *, json: bool) -> None:
     from dsforge.runs.jobs import job_of
 
     run_id, job = run_dir.path.name, job_of(run_dir)
+    assert job is not None, "submitted before"
     if json:
-        output.as_json({"run_id": run_id, "run": str(run_dir.path), "job": job, "state": "queued"})
+        output.as_json({"run_id": run_id, "run": str(run_dir.path), "job": job.id, "state": "queued"})
         return
-    output.line(f"{run_id}: Slurm job {job}")
+    output.line(f"{run_id}: {job}")
     output.note(f"hint: `dsforge runs show {run_id}` shows it, `dsforge runs stop {run_id}` stops it")
 
 

@@ -152,7 +152,7 @@ def _some(hosts: Sequence[str]) -> str:
 
 
 def _where(run: RunSummary) -> str:
-    return f"{run.host}, in Slurm job {run.job}" if run.job else run.host
+    return f"{run.host}, in {run.scheduler} job {run.job}" if run.job else run.host
 
 
 def _figures(metrics: MetricsSummary) -> str:

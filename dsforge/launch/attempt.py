@@ -90,7 +90,15 @@ class Attempt:
             runner = start(command, environ, self._directory.launcher_log)
             run_id = self._run_dir.path.name
             kept = self._launcher.keeper is not None
-            stopper = Stopper(run_id, runner, guard_pid, self._far, lambda: self._signals.at_once, kept=kept)
+            stopper = Stopper(
+                run_id,
+                runner,
+                guard_pid,
+                self._far,
+                lambda: self._signals.at_once,
+                kept=kept,
+                recall=self._launcher.recall,
+            )
             try:
                 on_state("running", runner.identity)
                 self._tell("started", f"{self._launcher.runner} started (pid {runner.identity.pid})")
@@ -114,7 +122,7 @@ class Attempt:
 
     def _watch(self, runner: Runner, on_stopping: Callable[[], None]) -> Cause | None:
         """Return when the attempt is over: a cause that dsforge itself sets, or None to look for one."""
-        started = time.monotonic()
+        started: float | None = None
         over_at: float | None = None
         while True:
             # Asked before the streams are read: what a dead process wrote is then among the news.
@@ -126,6 +134,8 @@ class Attempt:
                     self._vanished.setdefault(rank, self._last_seen[rank])
             if self.follower.succeeded:
                 return None
+            if started is None and self._is_ready():
+                started = time.monotonic()
             if self._is_asked() and not self._asking.begun:
                 on_stopping()
                 self._begin_to_ask()
@@ -234,14 +244,20 @@ class Attempt:
             )
         return replace(cause, message=message)
 
-    def _own_cause(self, started: float) -> Cause | None:
+    def _is_ready(self) -> bool:
+        """Tell whether what will be ranks has been started; where a cluster does it, its launcher says so."""
+        line = self._launcher.ready
+        return line is None or line in _lines(self._directory.launcher_log.read_bytes())
+
+    def _own_cause(self, started: float | None) -> Cause | None:
         follower, launch = self.follower, self._plan.launch
         if follower.mismatch is not None:
             report, difference = follower.mismatch
             code = int(ExitCode.BEFORE_FIRST_STEP)
             return Cause(ExitKind.WORLD_MISMATCH, code, difference, report.rank, host=report.host)
         now = time.monotonic()
-        if not follower.joined and 0 < launch.rendezvous_timeout_seconds < now - started:
+        waited = now - started if started is not None else 0.0
+        if not follower.joined and 0 < launch.rendezvous_timeout_seconds < waited:
             silent = ", ".join(map(str, follower.silent_ranks))
             what = f"ranks {silent} did not report" if silent else "the process group did not form"
             return Cause(

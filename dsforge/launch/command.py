@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 from dsforge.base.errors import DsforgeError
@@ -67,10 +68,12 @@ def build_command(
         "MASTER_PORT": master_port,
         "TORCH_EXTENSIONS_DIR": str(ops_dir),
     }
+    tools = Path(sys.executable).parent
     if deepspeed is not None:
         environ["DSFORGE_DEEPSPEED"] = str(deepspeed)
-        # Tools that compile kernels (ninja) are looked for by name beside the launcher first.
-        environ["PATH"] = os.pathsep.join(filter(None, (str(deepspeed.parent), caller.get("PATH"))))
+        tools = deepspeed.parent
+    # This Python, and tools that compile kernels (ninja), are looked for by name there first.
+    environ["PATH"] = os.pathsep.join(filter(None, (str(tools), caller.get("PATH"))))
     if request.corpus is not None:
         environ[environment.CORPUS] = request.corpus
     if "CUDA_VISIBLE_DEVICES" in caller:

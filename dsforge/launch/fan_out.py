@@ -20,6 +20,7 @@ from dsforge.base.exits import ExitCode
 from dsforge.launch.ssh import LOST_CODE, WIDTH, make_room, ssh_command
 from dsforge.rank.agent import READY, Job
 from dsforge.records import environment
+from dsforge.render import torchrun
 from dsforge.render.hosts import Hosts, parse_hostfile
 from dsforge.render.hosts.engine import world_info
 
@@ -53,8 +54,7 @@ def _counts(hosts: Hosts, address: str) -> list[str]:
 
 
 def _torchrun(hosts: Hosts, address: str, port: str, _run: str) -> list[str]:
-    meeting = [f"--master-addr={address}", f"--master-port={port}"]
-    return [*_counts(hosts, address), *meeting, "--max-restarts=0"]
+    return torchrun.options(len(hosts), hosts[address], address, port)
 
 
 def _c10d(hosts: Hosts, address: str, port: str, run: str) -> list[str]:
@@ -65,9 +65,9 @@ def _c10d(hosts: Hosts, address: str, port: str, run: str) -> list[str]:
 
 STARTERS = {
     "deepspeed": Starter("deepspeed.launcher.launch", _deepspeed, lambda node, _: [f"--node_rank={node}"]),
-    "torchrun": Starter("torch.distributed.run", _torchrun, lambda node, _: [f"--node-rank={node}"]),
+    "torchrun": Starter(torchrun.MODULE, _torchrun, lambda node, _: [f"--node-rank={node}"]),
     "torchrun-c10d": Starter(
-        "torch.distributed.run",
+        torchrun.MODULE,
         _c10d,
         # Said, not found out: a host need not know its name as the hostfile has it, nor others its own name.
         lambda node, host: [f"--rdzv-conf=is_host={int(node == 0)}", f"--local-addr={host}"],

@@ -20,6 +20,7 @@ from dsforge.launch import machine, op_cache
 from dsforge.launch.comparison import compare
 from dsforge.launch.comparison.known import Known
 from dsforge.launch.create import disk_error
+from dsforge.launch.inputs import files_read
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.ssh import CONNECT_SECONDS, make_room, ssh_command
 from dsforge.launch.survey import Seen, survey
@@ -71,7 +72,7 @@ def check_hosts(request: LaunchRequest, hosts: Sequence[str], seconds: float = A
             gpus=plan.accelerator == "cuda",
             master="127.0.0.1" if launcher_of(plan).here else hosts[0],
             folders=names,
-            files=_files(request),
+            files=files_read(request),
             ops=str(ops),
             interface=plan.launch.interface,
         )
@@ -166,21 +167,6 @@ def _tokens(folders: Iterable[Path]) -> Iterator[tuple[dict[str, str], dict[str,
         for token in made.values():
             with contextlib.suppress(OSError):
                 token.unlink()
-
-
-def _files(request: LaunchRequest) -> tuple[str, ...]:
-    """Return the files that every host's ranks read besides the bundle."""
-    plan, root = request.plan, request.recipe_root
-    prefixes = [str(root / one.prefix) for one in (*plan.data.train, *plan.data.valid)]
-    if request.corpus is not None:
-        prefixes.append(request.corpus)
-    files = [root / Path(request.recipe_path).name]
-    files += [Path(f"{prefix}{suffix}") for prefix in prefixes for suffix in (".idx", ".bin")]
-    if plan.data.tokenizer is not None:
-        files.append(root / plan.data.tokenizer)
-    if plan.external is not None:
-        files.append(root / plan.external.path / plan.external.entry)
-    return tuple(dict.fromkeys(map(str, files)))
 
 
 def _dead_leases(seen: Sequence[Seen]) -> frozenset[str]:

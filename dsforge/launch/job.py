@@ -1,23 +1,27 @@
 """`python -m dsforge.launch.job`: the supervisor of a run, in the batch job that was submitted for it.
 
-DSFORGE_RUN names the run. A job that Slurm queues again comes here again, and goes on with a new attempt.
+DSFORGE_RUN names the run. A job that is queued again comes here again, and goes on with a new attempt.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from dsforge.base import slurm
+from dsforge.base.batch import BatchError
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitKind
 from dsforge.base.files import write_atomically
+from dsforge.base.schedulers import SCHEDULERS
+from dsforge.launch.launchers import launcher_of
 from dsforge.launch.run import go_on
 from dsforge.launch.types import LaunchRequest, ProgressEvent
 from dsforge.plan.types import Plan
+from dsforge.rank.secrets import take_secrets
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_manifest import read_run_manifest
@@ -29,13 +33,19 @@ _UNTOLD = ("step", "rank_up", "rank_ended")
 
 def main() -> int:
     """Supervise the run to its end, or to the end of this job; return the run's exit code."""
-    run_dir, job = RunDir(Path(os.environ[environment.RUN])), os.environ[slurm.JOB_ID]
-    write_atomically(run_dir.slurm_job, f"{job}\n")
+    run_dir = RunDir(Path(os.environ[environment.RUN]))
+    if run_dir.job_secrets.exists():
+        os.environ.update(take_secrets(run_dir.job_secrets, 1))
+    request = request_of(run_dir)
+    scheduler = SCHEDULERS[request.plan.launch.launcher or ""]
+    job = os.environ[scheduler.job_variable]
+    write_atomically(run_dir.job_file(scheduler.launcher), f"{job}\n")
     state = read_state(run_dir.state)
     if state is not None and state.state == "succeeded":
         return 0
+    _give_notice(request.plan)
     try:
-        outcome = go_on(request_of(run_dir), run_dir, _say)
+        outcome = go_on(request, run_dir, _say)
     except DsforgeError as error:
         sys.stderr.write(f"dsforge: error[{error.code}]: {error.message}\n")
         how = RunExit(int(error.exit_code), ExitKind.ENVIRONMENT.value, _words(error))
@@ -43,14 +53,26 @@ def main() -> int:
             write_state(run_dir.state, replace(state, state="failed", exit=how, ended_time=time.time()))
         return how.code
     state = read_state(run_dir.state)
-    if state is not None and state.state == QUEUED:
+    if state is not None and state.state == QUEUED and scheduler.requeue is not None:
         try:
-            slurm.requeue(job)
-        except slurm.SlurmError as error:
+            scheduler.requeue(job)
+        except BatchError as error:
             message = f"{outcome.exit.message}\nthe job could not be queued again: {error}"
             how = replace(outcome.exit, message=message)
             write_state(run_dir.state, replace(state, state="stopped", exit=how, ended_time=time.time()))
     return outcome.exit.code
+
+
+def _give_notice(plan: Plan) -> None:
+    """Have this process signalled before the job's time is up, where its scheduler does not do that."""
+    job = plan.launch.pbs
+    if job is None or not job.notice_seconds or not job.time_seconds:
+        return
+    number = launcher_of(plan).notice
+    assert number is not None, "given by this"
+    timer = threading.Timer(job.time_seconds - job.notice_seconds, os.kill, (os.getpid(), number))
+    timer.daemon = True
+    timer.start()
 
 
 def request_of(run_dir: RunDir) -> LaunchRequest:

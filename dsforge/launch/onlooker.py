@@ -5,9 +5,8 @@ from __future__ import annotations
 import signal
 import time
 
-from dsforge.base import slurm
+from dsforge.base.batch import BatchError, Job
 from dsforge.base.exits import ExitKind, code_of_signal
-from dsforge.base.slurm import Job
 from dsforge.launch.cause import STOPPED
 from dsforge.launch.create import disk_error, vanished
 from dsforge.launch.follow import Follower
@@ -22,7 +21,7 @@ from dsforge.runs.jobs import ask, close, job_of
 
 _TICK_SECONDS = 0.3
 _CALM_SECONDS = 15.0
-"""Between two questions to Slurm's controller, which answers a whole cluster."""
+"""Between two questions to a scheduler, which answers a whole cluster."""
 _EAGER_SECONDS = 1.0
 _FRESH_SECONDS = 30.0
 """After a change of the run's state, within which more is to be expected."""
@@ -51,7 +50,7 @@ class _Onlooker:
         self._on_event, self._signals = on_event, signals
         self._followers: list[Follower] = []
         self._restarts_told = 0
-        self._found = Job("PENDING", "")
+        self._found = Job("submitted", "", "waits")
         self._told: tuple[str, str] | None = None
         self._changed = time.monotonic()
         self._looked = -_CALM_SECONDS
@@ -97,13 +96,13 @@ class _Onlooker:
             return
         self._looked = now
         try:
-            self._found = slurm.look_up(self._job)[self._job]
-        except slurm.SlurmError as error:
+            self._found = self._job.look_up()
+        except BatchError as error:
             self._tell_job("is not known to be over", str(error))
             return
         if self._found.waits:
             self._tell_job("waits", self._found.reason)
-        elif self._found.state == "RUNNING":
+        elif self._found.at == "runs":
             self._tell_job("runs", "")
 
     def _is_over(self) -> bool:
@@ -117,9 +116,7 @@ class _Onlooker:
     def _tell_job(self, what: str, why: str) -> None:
         if self._told != (what, why):
             self._told = (what, why)
-            self._tell(
-                "note", f"Slurm job {self._job} {what}" + (f": {why}" if why not in ("", "None") else "")
-            )
+            self._tell("note", f"{self._job} {what}" + (f": {why}" if why not in ("", "None") else ""))
 
     def _take_news(self) -> None:
         while True:
@@ -149,7 +146,7 @@ class _Onlooker:
             self._is_told = True
             how = "at once" if wanted == "QUIT" else "after a checkpoint; Ctrl-C again stops it at once"
             what = "had not started and is cancelled" if self._found.waits else f"is told to stop {how}"
-            self._tell("stopping", f"Slurm job {self._job} {what}")
+            self._tell("stopping", f"{self._job} {what}")
 
     def _end(self) -> RunOutcome:
         self._state = close(self._run_dir, self._state, self._job, self._found, self._signals.first)
@@ -157,7 +154,7 @@ class _Onlooker:
         return self._outcome(self._state.exit)
 
     def _leave(self) -> RunOutcome:
-        message = f"this terminal ended; the run goes on as Slurm job {self._job}"
+        message = f"this terminal ended; the run goes on as {self._job}"
         return self._outcome(RunExit(code_of_signal(signal.SIGHUP), ExitKind.INTERRUPTED.value, message))
 
     def _outcome(self, how: RunExit) -> RunOutcome:

@@ -57,7 +57,10 @@ def look(request: LaunchRequest) -> Preflight:
         tried(partial(machine.check_installed, name, package, environ))
     tried(lambda: machine.check_secrets(plan.launch.env_from, request.environ))
     tried(lambda: check_sinks(plan.sinks))
-    bash, deepspeed = tried(machine.find_bash), tried(machine.find_deepspeed)
+    if (accepts := launcher.accepts) is not None:
+        tried(lambda: accepts(request))
+    bash = tried(machine.find_bash)
+    deepspeed = tried(machine.find_deepspeed) if launcher.software else None
     if plan.external is None:
         tried(lambda: check_checkpoints(request))
     else:

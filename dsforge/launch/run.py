@@ -84,9 +84,13 @@ def _prepare(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = F
     found = look(request)
     if found.refusals:
         raise found.refusals[0]
-    if launcher_of(request.plan).ssh is not None and not hosts_known:
+    launcher = launcher_of(request.plan)
+    if launcher.asks is not None:
+        launcher.asks(request)
+    if launcher.ssh is not None and not hosts_known:
         found = _check_hosts(request, found, on_event)
-    _prepare_ops(request, found, on_event)
+    if launcher.software:
+        _prepare_ops(request, found, on_event)
     if request.plan.external is not None:
         for code, look_at in (("DSF216", unknown_revision), ("DSF217", missing_tools)):
             told = look_at(request.plan.external, request.recipe_root)

@@ -1,66 +1,92 @@
-"""Hands a run to Slurm: made here, supervised in the batch job that is submitted for it."""
+"""Hands a run to a batch scheduler: made here, supervised in the job that is submitted for it."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dsforge.base import processes, slurm
-from dsforge.base.errors import DsforgeError
+from dsforge.base import processes
+from dsforge.base.batch import BatchError, Scheduler
+from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.files import write_atomically
+from dsforge.base.schedulers import SCHEDULERS
 from dsforge.launch import machine
-from dsforge.launch.command import describe_launch
+from dsforge.launch.command import describe_launch, safe_name
 from dsforge.launch.create import create_run, disk_error
 from dsforge.launch.dry_run import tell_starts
-from dsforge.launch.launchers.slurm import in_allocation
 from dsforge.launch.preflight import look
 from dsforge.launch.run import with_absolute_paths
 from dsforge.launch.types import Command, LaunchDescription, LaunchRequest, OnEvent, ProgressEvent
+from dsforge.plan.types import Plan
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import QUEUED, RunExit, RunState, write_state
 
+_BY_FILE = ("pbs",)
+"""Schedulers that show a job's variables to everybody, and read commas and quotes in them otherwise."""
+_KEPT = (
+    *("CUDA_HOME", "LANG", "LD_LIBRARY_PATH", "MASTER_PORT", "PYTHONPATH", "TORCH_EXTENSIONS_DIR"),
+    *("XDG_CACHE_HOME", environment.SSH_ARGUMENTS),
+)
+"""Variables of who submits that a job's supervisor has too."""
+_PLAIN = re.compile(r"[A-Za-z0-9_./+=@-]+")
+
+
+def scheduler_of(plan: Plan) -> Scheduler | None:
+    """Return the batch scheduler whose jobs a plan's ranks run in, or None."""
+    return SCHEDULERS.get(plan.launch.launcher or "")
+
 
 def is_to_submit(request: LaunchRequest) -> bool:
-    """Tell whether a run is Slurm's to start: inside of an allocation it is started right there."""
-    return request.plan.launch.launcher == "slurm" and not in_allocation(request.environ)
+    """Tell whether a run is a scheduler's to start: inside of a job it is started right there."""
+    scheduler = scheduler_of(request.plan)
+    return scheduler is not None and not scheduler.holds(request.environ)
 
 
 def submit_run(request: LaunchRequest, on_event: OnEvent) -> RunDir:
     """Make a run, submit its job and return its folder, which names the job.
 
-    DsforgeError when this host cannot, the folder cannot be written, or Slurm refuses (DSF241).
+    DsforgeError when this host cannot, the folder cannot be written, or the scheduler refuses (DSF241).
     """
     request = with_absolute_paths(request)
+    scheduler = scheduler_of(request.plan)
+    assert scheduler is not None, "it is to be submitted"
     found = look(request)
     if found.refusals:
         raise found.refusals[0]
+    command = _command(request, RunDir(request.runs_root / safe_name(request.plan.name)))
+    _check_paths(request, command)
     run_dir = create_run(request)
     try:
         state = _queued(request, run_dir)
         write_state(run_dir.state, state)
         command = _command(request, run_dir)
+        if scheduler.launcher in _BY_FILE:
+            _leave_variables(request, run_dir, command)
         try:
-            job = slurm.submit(command.argv, {**_outside(request), **command.environ})
-        except slurm.SlurmError as error:
+            job = scheduler.submit(command.argv, {**_outside(request), **command.environ})
+        except BatchError as error:
+            run_dir.job_secrets.unlink(missing_ok=True)
             how = RunExit(int(ExitCode.ENVIRONMENT), ExitKind.ENVIRONMENT.value, str(error))
             write_state(run_dir.state, replace(state, state="failed", exit=how, ended_time=time.time()))
             raise DsforgeError(
                 "DSF241",
-                f"Slurm did not take the job: {error}",
-                hint="compare what launch.slurm asks for with `sinfo` and `sacctmgr show assoc`",
+                f"{scheduler.name} did not take the job: {error}",
+                hint=f"compare what launch.{scheduler.launcher} asks for with {_ASKS[scheduler.launcher]}",
                 exit_code=ExitCode.ENVIRONMENT,
             ) from error
-        write_atomically(run_dir.slurm_job, f"{job}\n")
+        write_atomically(run_dir.job_file(scheduler.launcher), f"{job}\n")
     except OSError as error:
         raise disk_error(run_dir.path, error) from error
     on_event(ProgressEvent(time.time(), "created", f"run {run_dir.path.name} in {run_dir.path}"))
-    on_event(ProgressEvent(time.time(), "submitted", f"Slurm job {job} was submitted for it"))
+    on_event(ProgressEvent(time.time(), "submitted", f"{scheduler.name} job {job} was submitted for it"))
     return run_dir
 
 
@@ -77,18 +103,64 @@ def describe_submission(request: LaunchRequest) -> LaunchDescription:
         refusals=found.refusals,
     )
     run_dir = RunDir(described.run_dir)
-    in_job = {slurm.JOB_ID: "(the job's number)", "DSFORGE_PYTHON": sys.executable}
+    scheduler = scheduler_of(request.plan)
+    assert scheduler is not None, "it is to be submitted"
+    launcher = scheduler.launcher
+    left = (run_dir.job_environment, run_dir.job_secrets) if launcher in _BY_FILE else ()
+    files = (run_dir.job_file(launcher), run_dir.job_log, *left[: 1 + bool(request.plan.launch.env_from)])
+    in_job = {scheduler.job_variable: "(the job's number)", "DSFORGE_PYTHON": sys.executable}
     return replace(
         tell_starts(described, request, found, in_job),
         command=_command(request, run_dir),
-        written_files=(*described.written_files, run_dir.slurm_job.name, run_dir.job_log.name),
+        written_files=(*described.written_files, *(file.name for file in files)),
     )
+
+
+def _check_paths(request: LaunchRequest, command: Command) -> None:
+    """Raise DsforgeError DSF245 for a path on the command line that a scheduler would take for more."""
+    if request.plan.launch.launcher not in _BY_FILE:
+        return
+    odd = next((word for word in command.argv if not _PLAIN.fullmatch(word)), None)
+    if odd is not None:
+        raise DsforgeError(
+            "DSF245",
+            f"qsub cannot be given `{odd}`",
+            Place(file=str(request.runs_root)),
+            "name a folder of runs of A-Z a-z 0-9 _./+=@- with --runs",
+            exit_code=ExitCode.ENVIRONMENT,
+        )
+
+
+def _leave_variables(request: LaunchRequest, run_dir: RunDir, command: Command) -> None:
+    """Write what the job needs into files that its owner alone can read; OSError."""
+    kept = {name: request.environ[name] for name in _KEPT if name in request.environ}
+    secrets = {name: request.environ[name] for name in request.plan.launch.env_from}
+    _write_privately(run_dir.job_environment, {**kept, **command.environ})
+    if secrets:
+        _write_privately(run_dir.job_secrets, secrets)
+
+
+def _write_privately(path: Path, variables: Mapping[str, str]) -> None:
+    path.touch(0o600, exist_ok=False)
+    path.write_bytes(b"".join(os.fsencode(f"{name}={value}\0") for name, value in variables.items()))
 
 
 def _outside(request: LaunchRequest) -> dict[str, str]:
     """Return the environment without what a job around this process says, which the new one would inherit."""
-    kept = ("SLURM_CONF", "SLURM_CLUSTERS")
-    return {key: text for key, text in request.environ.items() if key in kept or not key.startswith("SLURM_")}
+    kept = (
+        "SLURM_CONF",
+        "SLURM_CLUSTERS",
+        "PBS_CONF_FILE",
+        "PBS_EXEC",
+        "PBS_HOME",
+        "PBS_SERVER",
+        "PBS_DEFAULT",
+    )
+    return {
+        key: text
+        for key, text in request.environ.items()
+        if key in kept or not key.startswith(("SLURM_", "PBS_"))
+    }
 
 
 def _queued(request: LaunchRequest, run_dir: RunDir) -> RunState:
@@ -120,10 +192,21 @@ def _command(request: LaunchRequest, run_dir: RunDir) -> Command:
     if (python_path := machine.python_path(request.environ)) is not None:
         environ["PYTHONPATH"] = python_path
     environ.update(request.extra_environ)
+    argv = _COMMANDS[request.plan.launch.launcher or ""](request, run_dir)
+    return Command(argv=argv, environ=environ, cwd=request.recipe_root)
+
+
+def _sbatch(request: LaunchRequest, run_dir: RunDir) -> tuple[str, ...]:
     # sbatch replaces what stands behind a percent sign.
     log = str(run_dir.job_log).replace("%", "%%")
-    argv = (
-        *("sbatch", "--parsable", f"--output={log}", f"--chdir={request.recipe_root}"),
-        str(run_dir.bundle / "launch.sh"),
-    )
-    return Command(argv=argv, environ=environ, cwd=request.recipe_root)
+    words = ("sbatch", "--parsable", f"--output={log}", f"--chdir={request.recipe_root}")
+    return (*words, str(run_dir.bundle / "launch.sh"))
+
+
+def _qsub(_request: LaunchRequest, run_dir: RunDir) -> tuple[str, ...]:
+    told = f"{environment.RUN}={run_dir.path}"
+    return ("qsub", "-j", "oe", "-o", str(run_dir.job_log), "-v", told, str(run_dir.bundle / "launch.sh"))
+
+
+_COMMANDS = {"slurm": _sbatch, "pbs": _qsub}
+_ASKS = {"slurm": "`sinfo` and `sacctmgr show assoc`", "pbs": "`qstat -Qf` and `pbsnodes -a`"}

@@ -13,6 +13,7 @@ from dsforge.launch.building import Builds, build_everywhere
 from dsforge.launch.hosts import check_hosts
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.preflight import look
+from dsforge.launch.submit import is_to_submit
 from dsforge.launch.survey import Seen
 from dsforge.launch.types import LaunchRequest
 from dsforge.ops.bundles import bundle_for
@@ -144,7 +145,7 @@ def _absolute(request: LaunchRequest) -> LaunchRequest:
 
 def _check_reachable(request: LaunchRequest) -> None:
     launcher = launcher_of(request.plan)
-    if launcher.ssh is None and not launcher.here:
+    if (launcher.ssh is None and not launcher.here) or is_to_submit(request):
         raise DsforgeError(
             "DSF278",
             f"the {request.plan.launch.launcher} launcher reaches its hosts by itself, not over ssh: "

@@ -34,7 +34,7 @@ class StartOptions:
 
 
 def start(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> tuple[Plan, RunOutcome]:
-    """Launch a recipe and supervise it to its end, or have Slurm start it and follow it.
+    """Launch a recipe and supervise it to its end, or have a scheduler start it and follow it.
 
     DsforgeError before anything starts.
     """
@@ -56,13 +56,13 @@ def prepare(loaded: LoadedRecipe, options: StartOptions) -> LaunchRequest:
 
 
 def submit(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> RunDir:
-    """Have Slurm start a recipe and return the run's folder; DsforgeError DSF242 where it starts here."""
+    """Have a scheduler start a recipe and return the run's folder; DsforgeError DSF242 if it starts here."""
     request = _request(loaded, options)
     if not is_to_submit(request):
         raise DsforgeError(
             "DSF242",
             "there is no job to leave to itself: this run is supervised from here",
-            hint="leave out --detach, or set launch.launcher=slurm, outside of a Slurm allocation",
+            hint="leave out --detach, or set launch.launcher to slurm or pbs, outside of a job",
             exit_code=ExitCode.USAGE,
         )
     return submit_run(_ready(loaded, request), on_event)

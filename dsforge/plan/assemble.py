@@ -25,12 +25,14 @@ from dsforge.plan.types import (
     Checkpoint,
     Data,
     DataSet,
+    Kubernetes,
     Launch,
     Layout,
     Nominal,
     Offload,
     Optimizer,
     Parameters,
+    Pbs,
     Plan,
     Program,
     Slurm,
@@ -38,7 +40,7 @@ from dsforge.plan.types import (
     Train,
 )
 from dsforge.recipe.interface import AUTO, is_found_on_hosts
-from dsforge.recipe.sections import SlurmSection
+from dsforge.recipe.job_sections import KubernetesSection, PbsSection, SlurmSection
 from dsforge.recipe.settled import SettledRecipe
 
 BUILTIN_VOCAB_LIMIT = 4096
@@ -182,6 +184,8 @@ def _launch(recipe: SettledRecipe, hardware: Hardware, resolved: Resolved, value
     return Launch(
         launcher=launcher,
         slurm=_slurm(launch.slurm) if launcher == "slurm" else None,
+        kubernetes=_kubernetes(launch.kubernetes) if launcher == "kubernetes" else None,
+        pbs=_pbs(launch.pbs) if launcher == "pbs" else None,
         rendezvous=launch.rendezvous,
         interface=_interface(recipe, hardware, resolved),
         env={**{name: value for name, (value, _) in derived.items()}, **launch.env},
@@ -212,6 +216,19 @@ def _interface(recipe: SettledRecipe, hardware: Hardware, resolved: Resolved) ->
 
 def _slurm(section: SlurmSection) -> Slurm:
     return Slurm(
+        time_seconds=ceil(section.time),
+        notice_seconds=ceil(section.notice),
+        **section.model_dump(exclude={"time", "notice"}),
+    )
+
+
+def _kubernetes(section: KubernetesSection) -> Kubernetes:
+    # Without an image, which a rule asks for, numbers of a plan still stand.
+    return Kubernetes(image=section.image or "", **section.model_dump(exclude={"image"}))
+
+
+def _pbs(section: PbsSection) -> Pbs:
+    return Pbs(
         time_seconds=ceil(section.time),
         notice_seconds=ceil(section.notice),
         **section.model_dump(exclude={"time", "notice"}),

@@ -16,7 +16,8 @@ from dsforge.layout.shape import Shape
 from dsforge.plan.auto import Resolved
 from dsforge.plan.types import Decision, Program, Word
 from dsforge.recipe.model import Recipe
-from dsforge.recipe.sections import ExternalSection, Section
+from dsforge.recipe.section import Section
+from dsforge.recipe.sections import ExternalSection
 from dsforge.recipe.settled import SettledRecipe
 
 _OURS: dict[str, Any] = {"parallel.partition": "parameters", "checkpoint.keep": 3}

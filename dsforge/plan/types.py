@@ -199,14 +199,50 @@ class Slurm(Frozen):
     extra: tuple[str, ...]
 
 
+class Kubernetes(Frozen):
+    """The job object of Kubernetes and its pods, as `launch.kubernetes` has it."""
+
+    kind: Literal["pytorchjob", "mpijob", "jobset"]
+    namespace: str | None
+    image: str
+    python: str
+    volumes: dict[str, str]
+    gpu_resource: str
+    resources: dict[str, str]
+    service_account: str | None
+    image_pull_secrets: tuple[str, ...]
+    node_selector: dict[str, str]
+    tolerations: tuple[str, ...]
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+class Pbs(Frozen):
+    """What the PBS job asks for besides nodes, ranks and GPUs; times in seconds, 0 where there is none."""
+
+    queue: str | None
+    project: str | None
+    account: str | None
+    time_seconds: int
+    notice_seconds: int
+    cpus_per_rank: int
+    place: str
+    resources: dict[str, str]
+    rerun: bool
+
+
 class Launch(Frozen):
     """How the ranks are started and watched; times in seconds.
 
     `launcher` is None where there are several nodes and nothing says how ranks are started on them.
     """
 
-    launcher: Literal["local", "ssh", "pdsh", "openmpi", "mpich", "torchrun", "slurm"] | None
+    launcher: (
+        Literal["local", "ssh", "pdsh", "openmpi", "mpich", "torchrun", "slurm", "kubernetes", "pbs"] | None
+    )
     slurm: Slurm | None = None
+    kubernetes: Kubernetes | None = None
+    pbs: Pbs | None = None
     rendezvous: Literal["static", "c10d"] = "static"
     """How torchrun's agents find each other."""
     interface: str | None = None

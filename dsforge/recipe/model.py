@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Discriminator, Field, Tag
 
 from dsforge.recipe.quantities import Name, NotBoolean, PathText
+from dsforge.recipe.section import Section
 from dsforge.recipe.sections import (
     BatchSection,
     CheckpointSection,
@@ -18,7 +19,6 @@ from dsforge.recipe.sections import (
     OffloadSection,
     OptimizerSection,
     ParallelSection,
-    Section,
     ShapeSection,
     TrainSection,
 )

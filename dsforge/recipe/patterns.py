@@ -12,6 +12,19 @@ INTERFACE = r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,14}|[0-9A-Fa-f.:]{1,45}/[0-9]{1,3})
 SLURM_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.,+-]*$"
 SLURM_CONSTRAINT = r"^[A-Za-z0-9_\[(][A-Za-z0-9_.,&|*()\[\]-]*$"
 SLURM_OPTION = r"^--[a-z][a-z0-9-]*(=[A-Za-z0-9_.,:/@%+&|()*\[\]-]+)?$"
+KUBERNETES_LABEL = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+KUBERNETES_NAME = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
+KUBERNETES_KEY = r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
+KUBERNETES_VALUE = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
+KUBERNETES_TOLERATION = (
+    r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+    r"(=[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?(:(NoSchedule|PreferNoSchedule|NoExecute))?$"
+)
+QUANTITY = r"^[0-9]+(\.[0-9]+)?([EPTGMk]i?|Ki|m)?$"
+IMAGE = r"^[A-Za-z0-9][A-Za-z0-9_.:/@-]*$"
+ABSOLUTE_PATH = r"^(/[^/\x00-\x1f:]+)+$"
+PBS_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$"
+PBS_VALUE = r"^[A-Za-z0-9_][A-Za-z0-9_.@+/-]*$"
 
 WORDS = {
     ANY_TEXT: "write text without a NUL character",
@@ -24,5 +37,15 @@ WORDS = {
     SLURM_NAME: "write letters, digits and `_.,+-`, a letter, a digit or an underscore first",
     SLURM_CONSTRAINT: "write letters, digits and `_.,&|*()[]-`: features, without spaces",
     SLURM_OPTION: "write a long option of sbatch, with its value behind `=` and without spaces: `--mem=0`",
+    KUBERNETES_LABEL: "write lower-case letters, digits and `-`, at most 63, none of `-` at the ends",
+    KUBERNETES_NAME: "write lower-case letters, digits, `-` and `.`, a letter or a digit at the ends",
+    KUBERNETES_KEY: "write a key of Kubernetes, `name` or `domain/name`: `nvidia.com/gpu`",
+    KUBERNETES_VALUE: "write letters, digits and `_.-`, at most 63, a letter or a digit at the ends",
+    KUBERNETES_TOLERATION: "write a taint as kubectl does: `key`, `key=value` or `key=value:NoSchedule`",
+    QUANTITY: "write a quantity of Kubernetes: `8`, `500m`, `64Gi`",
+    IMAGE: "write the reference of an image: `registry/name:tag` or `registry/name@sha256:...`",
+    ABSOLUTE_PATH: "write an absolute path without `:`, not the root and without a slash at the end",
+    PBS_NAME: "write letters, digits and `_.@+-`, a letter, a digit or an underscore first",
+    PBS_VALUE: "write letters, digits and `_.@+/-`, a letter, a digit or an underscore first",
 }
 """What to write, by pattern."""

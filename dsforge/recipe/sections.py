@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from dsforge.base.limits import MOST_HEADS, MOST_HIDDEN, MOST_LAYERS, MOST_VOCAB
 from dsforge.recipe.host_choice import HostChoice
 from dsforge.recipe.interface import InterfaceText
+from dsforge.recipe.job_sections import KubernetesSection, PbsSection, SlurmSection
 from dsforge.recipe.quantities import (
     Argument,
     Count,
@@ -34,19 +35,7 @@ from dsforge.recipe.quantities import (
     StepsOrNone,
     Tokens,
 )
-from dsforge.recipe.slurm_values import (
-    LONGEST_NOTICE_SECONDS,
-    SlurmConstraint,
-    SlurmName,
-    SlurmOption,
-    SlurmTime,
-)
-
-
-class Section(BaseModel):
-    """Base of all sections: immutable, strict about keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=False)
+from dsforge.recipe.section import Section
 
 
 class ShapeSection(Section):
@@ -302,26 +291,6 @@ class CheckpointSection(Section):
     )
 
 
-class SlurmSection(Section):
-    """What a Slurm job asks for besides nodes, ranks and GPUs, which `cluster` says."""
-
-    partition: SlurmName | None = Field(default=None, description="Default: the cluster's.")
-    account: SlurmName | None = Field(default=None, description="Account that is charged.")
-    qos: SlurmName | None = Field(default=None, description="Quality of service.")
-    constraint: SlurmConstraint | None = Field(default=None, description="Features the nodes must have.")
-    time: SlurmTime = Field(default=0.0, description="Time limit, in whole minutes; 0: the partition's.")
-    notice: Annotated[Seconds, Field(le=LONGEST_NOTICE_SECONDS)] = Field(
-        default=300.0, description="Before the time limit, ranks are told to save and end; 0: they are not."
-    )
-    requeue: Flag = Field(
-        default=True, description="The job waits in the queue again after that, or when a node fails."
-    )
-    cpus_per_task: Degree | None = Field(default=None, description="CPU cores a rank; default: Slurm's.")
-    extra: tuple[SlurmOption, ...] = Field(
-        default=(), description="Further options of sbatch, such as `--exclusive`."
-    )
-
-
 class LaunchSection(Section):
     """How ranks are started and watched."""
 
@@ -335,6 +304,10 @@ class LaunchSection(Section):
         default="static", description="How torchrun's agents meet; ranks stand as planned either way."
     )
     slurm: SlurmSection = Field(default_factory=SlurmSection, description="What a Slurm job asks for.")
+    kubernetes: KubernetesSection = Field(
+        default_factory=KubernetesSection, description="The job object of Kubernetes."
+    )
+    pbs: PbsSection = Field(default_factory=PbsSection, description="What a PBS job asks for.")
     env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="Variables set on every rank.")
     env_from: tuple[EnvName, ...] = Field(
         default=(), description="Names of secrets passed from the caller's environment, never written."

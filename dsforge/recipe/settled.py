@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
 from dsforge.recipe.model import Recipe
-from dsforge.recipe.sections import OffloadSection, ParallelSection, Section, TrainSection
+from dsforge.recipe.section import Section
+from dsforge.recipe.sections import OffloadSection, ParallelSection, TrainSection
 
 
 class SettledParallel(ParallelSection):

@@ -109,10 +109,19 @@ class RunDir:
         """The rendered files."""
         return self.path / "bundle"
 
+    def job_file(self, scheduler: str) -> Path:
+        """Id of the job of `slurm` or `pbs` that supervises the run, when `dsforge launch` submitted one."""
+        return self.path / f"{scheduler}-job"
+
     @property
-    def slurm_job(self) -> Path:
-        """Id of the Slurm job whose batch step supervises the run, when `dsforge launch` submitted one."""
-        return self.path / "slurm-job"
+    def job_environment(self) -> Path:
+        """Variables for a job whose scheduler is not trusted with values: `NAME=value`, each ended by NUL."""
+        return self.path / "job-environment"
+
+    @property
+    def job_secrets(self) -> Path:
+        """The same of secrets; the job removes it when it has read it."""
+        return self.path / "job-secrets"
 
     @property
     def allocation(self) -> Path:

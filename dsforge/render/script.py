@@ -14,11 +14,15 @@ from dsforge.render.program import uses_deepspeed
 
 _HERE_ALONE = (
     *(environment.VISIBLE_DEVICES, environment.SSH_ARGUMENTS, environment.RUN),
-    *(environment.HOSTFILE, environment.NODE, environment.TOLD),
+    *(environment.HOSTFILE, environment.NODE, environment.TOLD, environment.BUNDLE, environment.JOB),
 )
+RUNS_VARIABLES = tuple(
+    value for name, value in vars(environment).items() if name.isupper() and value not in _HERE_ALONE
+)
+"""Variables by which ranks know of their run."""
 PASSED_ON = (
     *("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR"),
-    *(value for name, value in vars(environment).items() if name.isupper() and value not in _HERE_ALONE),
+    *RUNS_VARIABLES,
 )
 """Variables that ranks on other hosts need besides the recipe's: how programs are found, and this run's."""
 
@@ -51,11 +55,16 @@ def script(launcher: str, plan: Plan, **facts: object) -> str:
         "checkpoint_dir": shell.quote(directory) if directory else None,
         "builtin_vocab": plan.data.builtin_vocab,
         "dsforge": "dsforge",
-        "trainer": "--program" if plan.external else _MODULES.get(plan.trainer, "dsforge.train.main"),
+        "trainer": trainer_word(plan),
         "has_ds_config": uses_deepspeed(plan),
         "passed_on": sorted({*PASSED_ON, *plan.launch.env}),
     }
     return jinja.get_template(f"launch-{launcher}.sh.j2").render({**shared, **facts})
+
+
+def trainer_word(plan: Plan) -> str:
+    """Return what `dsforge.rank.main` is told to start."""
+    return "--program" if plan.external else _MODULES.get(plan.trainer, "dsforge.train.main")
 
 
 def comment(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Runs whose supervisor lives in a Slurm job: what the job is at, how it is told, how it ended."""
+"""Runs whose supervisor lives in a batch job: what the job is at, how it is told, how it ended."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import contextlib
 import signal
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dsforge.base import slurm
+from dsforge.base.batch import BatchError, Job, Scheduler
 from dsforge.base.exits import ExitCode, ExitKind, code_of_signal
+from dsforge.base.schedulers import SCHEDULERS
 from dsforge.base.text import without_escapes
 from dsforge.records.reasons import Reason
 from dsforge.records.run_dir import RunDir
@@ -28,49 +29,69 @@ _LOG_LINES = 5
 _LOG_BYTES = 8192
 
 
-def job_of(run_dir: RunDir) -> str | None:
-    """Return the id of the job that `dsforge launch` submitted for a run, or None."""
-    try:
-        text = run_dir.slurm_job.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return text if slurm.is_job(text) else None
+@dataclass(frozen=True, slots=True)
+class BatchJob:
+    """A job by its scheduler and the id that this one has for it."""
+
+    scheduler: Scheduler
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.scheduler.name} job {self.id}"
+
+    def look_up(self) -> Job:
+        """Return what it is at; BatchError when that cannot be asked."""
+        return self.scheduler.look_up(self.id)[self.id]
 
 
-def jobs_of(runs: Iterable[tuple[RunDir, RunState | None]]) -> dict[Path, slurm.Job]:
-    """Return what the jobs of runs that have not succeeded are at; of none where Slurm cannot be asked."""
-    ids = {
+def job_of(run_dir: RunDir) -> BatchJob | None:
+    """Return the job that `dsforge launch` submitted for a run, or None."""
+    for name, scheduler in SCHEDULERS.items():
+        try:
+            text = run_dir.job_file(name).read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if scheduler.is_job(text):
+            return BatchJob(scheduler, text)
+    return None
+
+
+def jobs_of(runs: Iterable[tuple[RunDir, RunState | None]]) -> dict[Path, Job]:
+    """Return what the jobs of runs that have not succeeded are at; of none where that cannot be asked."""
+    jobs = {
         run_dir.path: job
         for run_dir, state in runs
         if state is not None and state.state != "succeeded" and (job := job_of(run_dir)) is not None
     }
-    if not ids:
-        return {}
-    try:
-        found = slurm.look_up(*ids.values())
-    except slurm.SlurmError:
-        return {}
-    return {path: found[job] for path, job in ids.items()}
+    found: dict[Path, Job] = {}
+    for scheduler in SCHEDULERS.values():
+        ids = {path: job.id for path, job in jobs.items() if job.scheduler is scheduler}
+        with contextlib.suppress(BatchError):
+            known = scheduler.look_up(*ids.values()) if ids else {}
+            found |= {path: known[job] for path, job in ids.items() if job in known}
+    return found
 
 
-def ask(run_dir: RunDir, job: str, found: slurm.Job, signal_name: str) -> bool:
+def ask(run_dir: RunDir, job: BatchJob, found: Job, signal_name: str) -> bool:
     """Cancel a job that waits, signal the supervisor in one that runs; False while nobody can be told."""
     state = read_state(run_dir.state)
-    with contextlib.suppress(slurm.SlurmError):  # it has ended meanwhile
+    with contextlib.suppress(BatchError):  # it has ended meanwhile
         if found.waits:
-            slurm.cancel(job, waiting_only=True)
+            job.scheduler.cancel(job.id, waiting_only=True)
             return True
         if state is not None and state.state in ACTIVE_STATES:
-            slurm.tell(job, signal_name)
+            job.scheduler.tell(job.id, signal_name)
             return True
     return False
 
 
-def close(run_dir: RunDir, state: RunState, job: str, found: slurm.Job, asked: int | None = None) -> RunState:
+def close(run_dir: RunDir, state: RunState, job: BatchJob, found: Job, asked: int | None = None) -> RunState:
     """Return how a run stands whose job is over, and write it down where no supervisor has.
 
     `asked`: the signal by which somebody wanted its end.
     """
+    with contextlib.suppress(OSError):
+        run_dir.job_secrets.unlink(missing_ok=True)  # of a job that never came to read them
     if state.state in ENDED_STATES:
         return state
     how = _how(run_dir, state, job, found, asked)
@@ -80,17 +101,17 @@ def close(run_dir: RunDir, state: RunState, job: str, found: slurm.Job, asked: i
     return ended
 
 
-def _how(run_dir: RunDir, state: RunState, job: str, found: slurm.Job, asked: int | None) -> RunExit:
+def _how(run_dir: RunDir, state: RunState, job: BatchJob, found: Job, asked: int | None) -> RunExit:
     began = bool(run_dir.attempts())
     when = "while it was queued" if state.state == QUEUED else "and its supervisor did not live to say why"
-    message = f"Slurm job {job} ended ({found.state}) {when}"
-    if found.state in ("CANCELLED", "TIMEOUT", "DEADLINE", "PREEMPTED", "REVOKED") or asked is not None:
+    message = f"{job} ended ({found.state}) {when}"
+    if found.at == "stopped" or asked is not None:
         number = asked or signal.SIGTERM
         kind = ExitKind.INTERRUPTED if number == signal.SIGINT else ExitKind.TERMINATED
         is_preempted = found.state == "PREEMPTED"
         reason = Reason.PREEMPTION if is_preempted else Reason.STOPPED
         return RunExit(code_of_signal(number), kind.value, message, reason=reason.value)
-    if found.state in ("NODE_FAIL", "BOOT_FAIL"):
+    if found.at == "host_lost":
         return RunExit(
             code_of_signal(signal.SIGKILL), ExitKind.HOST_LOST.value, message, reason=Reason.HOST_LOST.value
         )

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from dsforge.base import processes
-from dsforge.base.slurm import Job
+from dsforge.base.batch import Job
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import RunState
 from dsforge.runs.reading import read_exits, read_metrics, read_reports
@@ -31,7 +31,7 @@ def find_loss(run_dir: RunDir, state: RunState, job: Job | None = None) -> Loss:
     same_boot = state.boot_id == processes.boot_id()
     why = "died" if same_boot else "died with the machine, which has restarted since"
     if job is not None:
-        who, why = "the Slurm job in which its supervisor was to live", f"is over ({job.state})"
+        who, why = "the batch job in which its supervisor was to live", f"is over ({job.state})"
     ended = Counter((record.code, record.cause) for record in exits)
     told = [f"{count} with code {code} ({cause})" for (code, cause), count in sorted(ended.items())]
     told += [f"{missing} without an exit record"] if (missing := len(reports) - len(exits)) > 0 else []

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsforge.base import lease, processes
+from dsforge.base.batch import Job
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
-from dsforge.base.slurm import Job
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import ACTIVE_STATES, ENDED_STATES, QUEUED, RunExit, RunState, read_state
 from dsforge.runs.jobs import job_of, jobs_of
@@ -32,8 +32,8 @@ _ID = re.compile("[A-Za-z0-9._-]+")
 class RunSummary:
     """One run in a list. Times in seconds since the epoch; `state` includes `lost` and `unknown`.
 
-    `loss`: of a lost run, which has no `exit`; its `ended_time` is then the loss's. `job`: of Slurm, where a
-    batch job supervises the run.
+    `loss`: of a lost run, which has no `exit`; its `ended_time` is then the loss's. `job`: its id, where a
+    batch job of `scheduler` supervises the run.
     """
 
     run_id: str
@@ -47,6 +47,7 @@ class RunSummary:
     exit: RunExit | None
     loss: Loss | None = None
     job: str | None = None
+    scheduler: str | None = None
 
 
 def runs_root(environ: Mapping[str, str]) -> Path:
@@ -109,6 +110,7 @@ def _summary(run_dir: RunDir, state: RunState | None, job: Job | None) -> RunSum
         return RunSummary(run_dir.path.name, run_dir.path, "", UNKNOWN, 0, "", made, None, None)
     word = _job_state(state, job) if job is not None else current_state(run_dir, state)
     loss = find_loss(run_dir, state, job) if word == LOST else None
+    submitted = job_of(run_dir)
     return RunSummary(
         run_id=run_dir.path.name,
         path=run_dir.path,
@@ -120,7 +122,8 @@ def _summary(run_dir: RunDir, state: RunState | None, job: Job | None) -> RunSum
         ended_time=loss.time if loss else state.ended_time,
         exit=state.exit,
         loss=loss,
-        job=job_of(run_dir),
+        job=submitted.id if submitted else None,
+        scheduler=submitted.scheduler.name if submitted else None,
     )
 
 

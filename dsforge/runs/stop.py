@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dsforge.base import lease, processes, slurm
+from dsforge.base import lease, processes
+from dsforge.base.batch import BatchError, Job
 from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode, ExitKind
-from dsforge.base.slurm import Job
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import ENDED_STATES, RunExit, RunState, read_state, write_state
-from dsforge.runs.jobs import ask, close, job_of
+from dsforge.runs.jobs import BatchJob, ask, close, job_of
 from dsforge.runs.reaper import end_here, question
 from dsforge.runs.registry import state_or_fail, supervisor_alive
 
@@ -90,8 +90,8 @@ def check_unsupervised(run_dir: RunDir, state: RunState) -> None:
         )
 
 
-def _stop_job(run_dir: RunDir, state: RunState, job: str, *, at_once: bool) -> StopResult:
-    """Stop a run that a Slurm job supervises, from any host that reaches Slurm."""
+def _stop_job(run_dir: RunDir, state: RunState, job: BatchJob, *, at_once: bool) -> StopResult:
+    """Stop a run that a batch job supervises, from any host that reaches its scheduler."""
     run_id, word = run_dir.path.name, "QUIT" if at_once else "TERM"
     deadline = time.monotonic() + SUPERVISOR_SECONDS + (0.0 if at_once else _stop_timeout_seconds(run_dir))
     asked = False
@@ -99,7 +99,8 @@ def _stop_job(run_dir: RunDir, state: RunState, job: str, *, at_once: bool) -> S
     while not (found := _look_up(run_dir, job)).is_over:
         now = time.monotonic()
         if now > deadline:
-            message = f"Slurm job {job} was told to stop and is still {found.state}; `scancel {job}` kills it"
+            kill = f"{job.scheduler.kill} {job.id}"
+            message = f"{job} was told to stop and is still {found.state}; `{kill}` kills it"
             return StopResult(run_id, "late", message)
         if now > next_ask:
             # Again and again: it may be queued, or started, between the look and the word.
@@ -112,13 +113,14 @@ def _stop_job(run_dir: RunDir, state: RunState, job: str, *, at_once: bool) -> S
     return StopResult(run_id, "supervisor", ended.exit.message if ended.exit else "the run was stopped")
 
 
-def _look_up(run_dir: RunDir, job: str) -> Job:
+def _look_up(run_dir: RunDir, job: BatchJob) -> Job:
     try:
-        return slurm.look_up(job)[job]
-    except slurm.SlurmError as error:
+        return job.look_up()
+    except BatchError as error:
         raise DsforgeError(
             "DSF224",
-            f"run {run_dir.path.name} is supervised in Slurm job {job}, and Slurm cannot be asked: {error}",
+            f"run {run_dir.path.name} is supervised in {job}, and {job.scheduler.name} cannot be asked: "
+            f"{error}",
             hint=f"run `dsforge runs stop {run_dir.path.name}` on a host of the cluster",
             exit_code=ExitCode.ENVIRONMENT,
         ) from error

@@ -73,7 +73,7 @@ class Launched:
 
     @property
     def job(self) -> str:
-        return self.run_dir.slurm_job.read_text().strip()
+        return self.run_dir.job_file("slurm").read_text().strip()
 
     def attempt(self, number: int) -> str:
         return str(self.run_dir.attempt(number).path)
@@ -259,7 +259,7 @@ def test_in_an_allocation_it_starts_there_or_says_why_not(slurm: Slurm, tmp_path
         told = one.end()
         assert one.state.restarts[0].why.startswith("rank 1 on host")
     assert (one.process.returncode, told["attempts"]) == (0, 2)
-    assert not one.run_dir.slurm_job.exists()
+    assert not one.run_dir.job_file("slurm").exists()
 
 
 def test_a_job_that_waits_is_shown_and_stopped_and_one_that_is_refused_is_told(slurm: Slurm, tmp_path: Path):

@@ -22,17 +22,17 @@ from tests.launch_support.bundles import TRAINER
 def main() -> int:
     recipe = Path(sys.argv[1])
     plan, rendered = plan_and_bundle(load_recipe(recipe))
-    script = rendered.files["launch.sh"].replace("dsforge.train.main", TRAINER)
+    files = {name: text.replace("dsforge.train.main", TRAINER) for name, text in rendered.files.items()}
     request = LaunchRequest(
         plan=plan,
-        bundle=Bundle({**rendered.files, "launch.sh": script}),
+        bundle=Bundle(files),
         runs_root=recipe.parent / "runs",
         recipe_root=recipe.parent,
         recipe_path=str(recipe),
         recipe_text=recipe.read_text(),
         command=("dsforge", "launch", str(recipe)),
         environ=dict(os.environ),
-        corpus="corpus",
+        corpus=str(recipe.parent / "corpus"),
     )
     try:
         if is_to_submit(request):

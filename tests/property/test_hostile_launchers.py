@@ -16,13 +16,20 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dsforge.base.errors import DsforgeError
+from dsforge.launch.kubernetes.job import filling
 from dsforge.plan.resolve import examine, make_plan
-from dsforge.render.bundle import render
+from dsforge.rank.identity import identity
+from dsforge.render.bundle import Bundle, render
+from dsforge.render.kubernetes import fill
 from tests.support.hostile import HOSTILE, names, one_line, recorder
+from tests.support.kubernetes import expand
 from tests.support.recipes import ROOT, loaded
 
 NODES = {"cluster": {"nodes": 2, "gpus_per_node": 4}}
 SLURM = {**NODES, "launch": {"launcher": "slurm"}}
+POD = {"image": "a", "volumes": {"shared": "/mnt"}}
+KUBERNETES = {**NODES, "launch": {"launcher": "kubernetes", "kubernetes": POD}}
+PBS = {**NODES, "launch": {"launcher": "pbs"}}
 PDSH = {"cluster": {**NODES["cluster"], "hostfile": "hosts"}}
 HOSTS = "h1 slots=4\nh2 slots=4\n"
 RANKS = 8
@@ -42,8 +49,9 @@ def _start(folder: Path, changes: tuple[dict[str, Any], ...], program: str, **en
     scontrol.chmod(0o755)
     recorder(folder / "bin" / program, folder / "called.json")
     python = folder / "bin" / "python"
-    python.write_text("#!/bin/sh\n")
-    python.chmod(0o755)
+    if program != "python":
+        python.write_text("#!/bin/sh\n")
+        python.chmod(0o755)
     done = subprocess.run(
         ["bash", str(bundle / "launch.sh")],
         cwd=folder,
@@ -83,6 +91,21 @@ def _through_slurm(folder: Path, *changes: dict[str, Any], **environ: str) -> di
     return {name: seen[name] for name in exported.split(",") if name in seen}
 
 
+def _through_kubernetes(folder: Path, *changes: dict[str, Any], **environ: str) -> dict[str, str]:
+    """Return what a container is given: what the job object of an attempt says, as Kubernetes reads it."""
+    seen = _start(folder, (KUBERNETES, *changes), "python", **environ)
+    words = seen["argv"].split("\0")
+    given = {name: words[words.index(name) + 1] for name in ("--manifest", "--attempt")}
+    rendered = json.loads(Path(given["--manifest"]).read_text())
+    filled = fill(rendered, filling(Path(given["--attempt"]), "small", seen))
+    template = filled["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    (container,) = template["spec"]["containers"]
+    known: dict[str, str] = {}
+    for entry in container["env"]:
+        known[entry["name"]] = expand(entry["value"], known)
+    return known
+
+
 def _through_pdsh(folder: Path, *changes: dict[str, Any], **environ: str) -> dict[str, str]:
     """Return what a rank is given by deepspeed's own quoting, pdsh's percent signs and a remote shell."""
     from deepspeed.launcher.runner import EXPORT_ENVS, PDSHRunner, parse_args
@@ -114,9 +137,10 @@ exec env -i PATH=/usr/bin:/bin HOME=/ sh -c "$*"
 
 def _over_ssh(folder: Path, launcher: str, *changes: dict[str, Any], **environ: str) -> None:
     """Render into a folder of a hostile name and run launch.sh, with hosts that are this machine."""
-    plan = make_plan(loaded(PDSH, {"launch": {"launcher": launcher}}, *changes))
+    base = NODES if launcher == "pbs" else PDSH
+    plan = make_plan(loaded(base, {"launch": {"launcher": launcher}}, *changes))
     bundle = folder / "bundle $(touch PWNED) 'q' -x"
-    render(plan, (HOSTS, "hosts")).write(bundle)
+    render(plan, (HOSTS, "hosts") if plan.hostfile else None).write(bundle)
     programs = folder / "bin"
     programs.mkdir()
     (programs / "ssh").write_text(SSHD)
@@ -165,7 +189,7 @@ def _through_mpi(launcher: str, folder: Path, *changes: dict[str, Any], **enviro
     return json.loads((folder / "rank.json").read_text())[1]
 
 
-ROUTES = {"slurm": _through_slurm, "pdsh": _through_pdsh}
+ROUTES = {"slurm": _through_slurm, "pdsh": _through_pdsh, "kubernetes": _through_kubernetes}
 
 
 @pytest.mark.parametrize("launcher", ROUTES)
@@ -239,20 +263,65 @@ def test_secrets_go_by_private_files_under_pdsh(tmp_path: Path):
     assert "DSFORGE_SECRETS" in seen
 
 
-@pytest.mark.parametrize("launcher", ["ssh", "torchrun", *MPI])
+@pytest.mark.parametrize("launcher", ["ssh", "torchrun", "pbs", *MPI])
 def test_everything_arrives_over_ssh(launcher: str, tmp_path: Path):
     """One start with all hostile texts at once: it takes several programs."""
     through = _through_mpi if launcher in MPI else _through_fan_out
     variables = {f"VALUE_{number}": text for number, text in enumerate([*HOSTILE, "é ä\t", "a=b,c;d", " "])}
     launch = {"env": variables, "env_from": ["HF_TOKEN"]}
     changes = {"name": "$(touch PWNED)", "checkpoint": {"dir": "-rf $HOME"}, "launch": launch}
-    seen = through(launcher, tmp_path, changes, HF_TOKEN=f"{SECRET}\nx")
+    (tmp_path / "nodes").write_text("h1\n" * 4 + "h2\n" * 4)
+    job = {"PBS_JOBID": "1", "PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_O_WORKDIR": str(tmp_path)}
+    more = job if launcher == "pbs" else {}
+    seen = through(launcher, tmp_path, changes, HF_TOKEN=f"{SECRET}\nx", **more)
     assert {key: seen[key] for key in variables} == variables
     assert seen["HF_TOKEN"] == f"{SECRET}\nx"
     assert seen["DSFORGE_CHECKPOINT_DIR"] == f"{tmp_path}/-rf $HOME"
     assert "NCCL_AMBIENT" not in seen
     written = [path.read_text() for path in (tmp_path / "dsforge-run").rglob("*") if path.is_file()]
     assert not [text for text in written if "s3cret" in text]
+
+
+def test_the_launcher_pod_of_mpi_hands_everything_on(tmp_path: Path):
+    """By the real mpirun, with workers that are this machine."""
+    if shutil.which("mpirun") is None:
+        pytest.skip("not installed: mpirun")
+    variables = {f"VALUE_{number}": text for number, text in enumerate([*HOSTILE, "$$(HOME)", "a=b,c;d"])}
+    pod = {**POD, "kind": "mpijob", "python": str(tmp_path / "python")}
+    launch = {"launcher": "kubernetes", "kubernetes": pod, "env": variables, "env_from": ["HF_TOKEN"]}
+    files = render(make_plan(loaded(NODES, {"launch": launch}))).files
+    (tmp_path / "hostfile").write_text("w-0.job slots=4\nw-1.job slots=4\n")
+    script = files["mpirun.sh"].replace("/etc/mpi/hostfile", str(tmp_path / "hostfile"))
+    Bundle({**files, "mpirun.sh": script}).write(tmp_path / "bundle")
+    (tmp_path / "attempt-1").mkdir()
+    given = {"DSFORGE_BUNDLE": str(tmp_path / "bundle"), "DSFORGE_CORPUS": "c", "DSFORGE_ROOT": "/r $(A)"}
+    filled = fill(json.loads(files["job.json"]), filling(tmp_path / "attempt-1", "small", given))
+    (container,) = filled["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
+    known: dict[str, str] = {}
+    for entry in container["env"]:
+        known[entry["name"]] = expand(entry["value"], known) if "value" in entry else SECRET
+    recorder(tmp_path / "rank", tmp_path / "rank.json")
+    is_last = f'[ "$OMPI_COMM_WORLD_RANK" = {RANKS - 1} ]'
+    (tmp_path / "python").write_text(f'#!/bin/sh\n[ "$1" = -c ] || ! {is_last} || exec {tmp_path}/rank\n')
+    (tmp_path / "ssh").write_text(SSHD)
+    for program in ("python", "ssh"):
+        (tmp_path / program).chmod(0o755)
+    done = subprocess.run(
+        [expand(word, known) for word in container["command"]],
+        cwd=container["workingDir"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", **known},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = json.loads((tmp_path / "rank.json").read_text())[1]
+    assert {key: seen[key] for key in variables} == variables
+    assert (seen["HF_TOKEN"], seen["DSFORGE_ROOT"], seen["MASTER_ADDR"]) == (SECRET, "/r $(A)", "w-0.job")
+    told = {"RANK": "7", "WORLD_SIZE": "8", "LOCAL_RANK": "3", "LOCAL_SIZE": "4", "CROSS_RANK": "1"}
+    assert told.items() <= identity(seen).items()
+    assert not list(tmp_path.rglob("PWNED"))
 
 
 def test_torchrun_is_told_the_planned_world(tmp_path: Path):
@@ -323,4 +392,41 @@ def test_a_folder_that_deepspeed_cannot_quote_is_refused(folder: str, tmp_path: 
 def test_nothing_else_fits_a_line_that_slurm_reads(key: str, value: Any):
     with pytest.raises(DsforgeError) as caught:
         loaded(SLURM, {"launch": {"slurm": {key: value}}})
+    assert caught.value.code == "DSF010"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((key, value) for key in ("queue", "project", "account") for value in HOSTILE),
+        *(("resources", {"mem": value}) for value in HOSTILE),
+        *(("queue", value) for value in ("a\n#PBS -l x", "a b", "-x", "a:b", "")),
+        *(("resources", {name: "1"}) for name in ("ncpus", "select", "mem=1:x", "a b", "walltime")),
+        ("place", "pack"),
+        ("cpus_per_rank", 0),
+    ],
+)
+def test_nothing_else_fits_a_line_that_pbs_reads(key: str, value: Any):
+    with pytest.raises(DsforgeError) as caught:
+        loaded(PBS, {"launch": {"pbs": {key: value}}})
+    assert caught.value.code == "DSF010"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("volumes", {"a": value}) for value in ("mnt", "/", "/mnt/", "/a:b", "/a\nb", "")),
+        *(("volumes", {name: "/mnt"}) for name in ("A", "a_b", "-a", "")),
+        *(("tolerations", [value]) for value in (":NoSchedule", "a=b:Never", "a b", "a=b=c")),
+        *(("resources", {"cpu": value}) for value in ("-1", "1 Gi", "x", "")),
+        *(("labels", {"a": value}) for value in ("-a", "a b", "x" * 64)),
+        *((key, value) for key in ("namespace", "service_account") for value in ("A", "a/b", "a b", "-a")),
+        ("kind", "job"),
+        ("python", "python"),
+        ("image", "a b"),
+    ],
+)
+def test_nothing_else_fits_a_job_object(key: str, value: Any):
+    with pytest.raises(DsforgeError) as caught:
+        loaded(KUBERNETES, {"launch": {"kubernetes": {key: value}}})
     assert caught.value.code == "DSF010"

@@ -44,6 +44,7 @@ _ASKED = ("parallel.tp", "parallel.pp", "parallel.zero", "batch.micro", "train.s
 _SCRIPT = "trainer: external\nexternal: {{flavour: script, path: x, entry: y.py, arguments: [{}]}}".format(
     ", ".join(f'"{{{key}}}"' for key in (*_ASKED, "optimizer.lr"))
 )
+_PODS = "image: a, volumes: {a: /m}"
 _PARALLEL = "{tp: 2, pp: 2, dp: 2, zero: 1}"
 
 BROKEN = (
@@ -404,6 +405,38 @@ BROKEN = (
         "notice: 1m",
         "launch.stop_timeout=60s",
     ),
+    *(
+        _one("DSF700", "warmup_steps: 3}", f"warmup_steps: 3}}\nlaunch: {{{launch}}}", marker, fix)
+        for launch, marker, fix in (
+            ("kubernetes: {image: a, volumes: {a: /m}}", "image: a", "launch.launcher=kubernetes"),
+            ("launcher: kubernetes, kubernetes: {volumes: {a: /mnt}}", "kubernetes: {", None),
+            ("launcher: kubernetes, kubernetes: {image: a}", "kubernetes: {", None),
+            (
+                "launcher: kubernetes, kubernetes: {image: a, volumes: {a: /mnt, b: /mnt}}",
+                "volumes: {",
+                None,
+            ),
+            (
+                f"launcher: kubernetes, kubernetes: {{{_PODS}, resources: {{gpus: '1'}}}}",
+                "resources: {",
+                None,
+            ),
+            (
+                f"launcher: kubernetes, kubernetes: {{{_PODS}, resources: {{nvidia.com/gpu: '1'}}}}",
+                "resources: {",
+                None,
+            ),
+        )
+    ),
+    *(
+        _one("DSF246", "warmup_steps: 3}", f"warmup_steps: 3}}\nlaunch: {{{launch}}}", marker, fix)
+        for launch, marker, fix in (
+            ("pbs: {queue: a}", "queue: a", "launch.launcher=pbs"),
+            ("launcher: pbs, pbs: {time: 5m}", "time: 5m", None),
+            ("launcher: pbs, pbs: {time: 1h, notice: 1m}", "notice: 1m", "launch.stop_timeout=60s"),
+            ("launcher: pbs, env_from: [A], pbs: {rerun: true}", "rerun: true", "launch.pbs.rerun=false"),
+        )
+    ),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {SLURM_X: a}}", "SLURM_X", None),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {PMI_RANK: a}}", "PMI_RANK", None),
     Broken(
@@ -430,7 +463,6 @@ NOT_HONOURED = {
     "offload.path": "/nvme",
     "train.precision": "fp16",
     "checkpoint.init": "weights",
-    "launch.launcher": "kubernetes",
     "monitor.wandb": "true",
     "monitor.prometheus": "true",
 }

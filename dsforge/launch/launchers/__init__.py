@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
-from dsforge.launch.launchers import local, mpich, openmpi, pdsh, slurm, ssh, torchrun
+from dsforge.launch.launchers import kubernetes, local, mpich, openmpi, pbs, pdsh, slurm, ssh, torchrun
 from dsforge.launch.launchers.base import Launcher
 from dsforge.plan.types import Plan
 
@@ -16,6 +16,8 @@ LAUNCHERS: dict[str, Launcher] = {
     "mpich": mpich.LAUNCHER,
     "torchrun": torchrun.LAUNCHER,
     "slurm": slurm.LAUNCHER,
+    "kubernetes": kubernetes.LAUNCHER,
+    "pbs": pbs.LAUNCHER,
 }
 
 

@@ -55,6 +55,11 @@ class Launcher:
     the job's time is nearly up. `ssh`: the variable with the user's own arguments of ssh, where the hosts are
     reached by it. `on_host`: the process that is the parent of a host's ranks. `starts`: what runs on each
     host, once launch.sh has become what it becomes; None where it does not become a launcher.
+    `accepts`: raises DsforgeError for what can
+    be seen from here to keep the request from being started; `asks`: the same, of who would start it.
+    `software`: the ranks run in this host's own, or equal to it. `ready`: its line when what will be ranks
+    has been started, before which nobody waits for them. `recall`: the signal on which the program takes
+    back what it has handed to a cluster; another is killed.
     """
 
     runner: str
@@ -67,4 +72,9 @@ class Launcher:
     notice: int | None = None
     ssh: str | None = None
     on_host: str = "deepspeed.launcher.launch"
+    accepts: Callable[[LaunchRequest], None] | None = None
+    asks: Callable[[LaunchRequest], None] | None = None
+    software: bool = True
+    ready: str | None = None
+    recall: int | None = None
     starts: Starts | None = None

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping
 
 from dsforge.base import slurm
+from dsforge.base.batch import BatchError
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
 from dsforge.launch.launchers.base import Launcher, ranks_of
@@ -20,22 +21,17 @@ _KILLED = re.compile(
 _COUNTS = re.compile(r"([0-9]{1,6})(?:\(x([0-9]{1,6})\))?")
 
 
-def in_allocation(environ: Mapping[str, str]) -> bool:
-    """Tell whether a process with these variables runs in a job of Slurm."""
-    return bool(environ.get(slurm.JOB_ID))
-
-
 def hosts(request: LaunchRequest) -> tuple[str, ...]:
     """Return the hosts of the allocation by node, the last of them spares; none outside one.
 
     DsforgeError DSF240 for another world.
     """
     environ = request.environ
-    if not in_allocation(environ):
+    if not slurm.SCHEDULER.holds(environ):
         return ()
     try:
         found = slurm.hosts(environ.get("SLURM_JOB_NODELIST", ""))
-    except slurm.SlurmError as error:
+    except BatchError as error:
         raise _other_world(environ, f"its hosts cannot be told: {error}") from error
     if (difference := _difference(request.plan, len(found), environ)) is not None:
         raise _other_world(environ, difference)

@@ -9,7 +9,7 @@ from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Plan
 from dsforge.records.gpus import FILE_NAME, ChosenGpus
 from dsforge.render.hosts import Hosts, PlaceOf, World
-from dsforge.render.launchers import local, mpich, openmpi, pdsh, slurm, ssh, torchrun
+from dsforge.render.launchers import kubernetes, local, mpich, openmpi, pbs, pdsh, slurm, ssh, torchrun
 
 Files = Callable[[Plan, Hosts | None], dict[str, str]]
 """From a plan, and the hosts where a hostfile names them, to the launcher's files by name."""
@@ -22,6 +22,8 @@ LAUNCHERS: dict[str, Files] = {
     "mpich": mpich.files,
     "torchrun": torchrun.files,
     "slurm": slurm.files,
+    "kubernetes": kubernetes.files,
+    "pbs": pbs.files,
 }
 
 

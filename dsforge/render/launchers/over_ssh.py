@@ -16,12 +16,17 @@ _INTERFACE = re.compile("[A-Za-z0-9._-]+")
 def over_ssh(launcher: str, plan: Plan, hosts: Hosts | None, **facts: object) -> dict[str, str]:
     """Return the hostfile and the script; the first host is where ranks meet."""
     assert hosts is not None, "refused by DSF155"
-    shared = {
-        "dsforge": '"$dsforge_python" -m dsforge.cli',
+    shared = {"dsforge": '"$dsforge_python" -m dsforge.cli', "first_host": next(iter(hosts))}
+    text = script(launcher, plan, **shared, **handed_over(plan), **facts)
+    return {"hostfile": render_hosts(hosts), "launch.sh": text}
+
+
+def handed_over(plan: Plan) -> dict[str, object]:
+    """Return the names of what ranks elsewhere are given, and of the file by which they are told to stop."""
+    return {
         "handed_over": sorted({*PASSED_ON, *plan.launch.env, *plan.launch.env_from}),
         "stop_request": AttemptDir(Path()).stop_request.name,
     }
-    return {"hostfile": render_hosts(hosts), "launch.sh": script(launcher, plan, **shared, **facts)}
 
 
 def interface(plan: Plan) -> str | None:

@@ -11,10 +11,10 @@ from dsforge.rules.registry import Found, Rule
 _RESERVED = {
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("CROSS_RANK", "CROSS_SIZE", "MASTER_ADDR", "MASTER_PORT", "DS_ENV_FILE", "CUDA_VISIBLE_DEVICES"),
-    "PATH",
+    *("JOB_COMPLETION_INDEX", "PATH"),
 }
 _PREFIXES = (
-    *("DSFORGE_", "SLURM_", "SRUN_", "SBATCH_"),
+    *("DSFORGE_", "SLURM_", "SRUN_", "SBATCH_", "PBS_"),
     *("OMPI_COMM_", "PMI_", "PMIX_", "MPI_LOCAL", "PET_", "TORCHELASTIC_"),
 )
 """dsforge's own, and those by which launchers are told what to do and ranks who they are."""

@@ -11,6 +11,7 @@ from dsforge.rules.registry import Found, Rule
 
 _KEY = "launch.launcher"
 _OVER_SSH = ("ssh", "pdsh", "openmpi", "mpich", "torchrun")
+_CHOOSING = {"slurm": "Slurm", "kubernetes": "Kubernetes", "pbs": "PBS"}
 _PDSH_HOSTS = 1024
 """deepspeed's PDSH_MAX_FAN_OUT: pdsh starts no further host before one of these has ended."""
 
@@ -31,9 +32,9 @@ def _check(facts: Facts) -> Iterator[Found]:
             "name cluster.hostfile, or set launch.launcher to slurm, which chooses hosts itself",
             Fix(_KEY, "slurm"),
         )
-    elif launcher == "slurm" and cluster.hostfile is not None:
+    elif launcher in _CHOOSING and cluster.hostfile is not None:
         yield Found(
-            "Slurm chooses the hosts, the hostfile would be ignored",
+            f"{_CHOOSING[launcher]} chooses the hosts, the hostfile would be ignored",
             "cluster.hostfile",
             f"{removal('cluster.hostfile')}, or start its hosts with launch.launcher=pdsh",
             Fix("cluster.hostfile", None),

@@ -5,26 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dsforge.base.errors import Fix, Severity
-from dsforge.recipe.sections import SlurmSection
-from dsforge.recipe.vocabulary import removal
 from dsforge.rules.facts import Facts
+from dsforge.rules.ignored import ignored
 from dsforge.rules.registry import Found, Rule
 
 
 def _check(facts: Facts) -> Iterator[Found]:
     launch = facts.recipe.launch
     if launch.launcher != "slurm":
-        default = SlurmSection()
-        written = [
-            key for key in SlurmSection.model_fields if getattr(launch.slurm, key) != getattr(default, key)
-        ]
-        for key in written[:1]:
-            yield Found(
-                f"launch.slurm would be ignored: the launcher is {launch.launcher}",
-                f"launch.slurm.{key}",
-                f"set launch.launcher to slurm, or {removal('launch.slurm')}",
-                Fix("launch.launcher", "slurm"),
-            )
+        yield from ignored("slurm", launch)
     elif 0 < launch.slurm.time <= launch.slurm.notice:
         yield Found(
             f"ranks are told to save {launch.slurm.notice:.0f} s before the end of a job of "

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dsforge.recipe.job_sections import SlurmSection
 from dsforge.recipe.load import load_recipe
-from dsforge.recipe.sections import SlurmSection
 from tests.support.recipes import SMALL, write
 from tests.unit.recipe.test_load import fault_of
 

@@ -18,14 +18,17 @@ from tests.support.recipes import ROOT, SHIPPED
 GOLDEN = ROOT / "tests" / "golden"
 NAMES = [path.stem for path in SHIPPED]
 FILES = {"environment", "launch.sh", "plan.json"}
-"""Those of every bundle; `hostfile` comes on top where it is not Slurm that chooses the hosts."""
+"""Those of every bundle; `hostfile` comes on top where it is not a scheduler that chooses the hosts."""
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bundles_are_byte_for_byte_the_golden_ones(name: str, golden: Callable[[Path, str], None]):
     bundle = bundle_of(load_recipe(ROOT / "recipes" / f"{name}.yaml"))
     reads = "program.json" if name.endswith("megatron-lm") else "ds_config.json"
-    assert set(bundle.files) == FILES | {reads} | (set() if name.endswith("slurm") else {"hostfile"})
+    others = {"slurm": set(), "pbs": set(), "kubernetes": {"job.json"}}.get(
+        name.rpartition("-")[2], {"hostfile"}
+    )
+    assert set(bundle.files) == FILES | {reads} | others
     for file, text in bundle.files.items():
         golden(GOLDEN / name / file, text)
 

@@ -9,11 +9,12 @@ import pytest
 from dsforge.base import slurm
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import RunExit, read_state
-from dsforge.runs.jobs import ask, close
+from dsforge.runs.jobs import BatchJob, ask, close
 from dsforge.runs.registry import list_runs
 from dsforge.runs.stop import stop_run
 from tests.launch_support.run_folders import NOBODY, make_run
 
+JOB = BatchJob(slurm.SCHEDULER, "5")
 LOST = RunExit(137, "host_lost", "host node2 failed after step 9")
 
 
@@ -36,7 +37,7 @@ def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def job_run(root: Path, name: str, job: str, **changes) -> RunDir:
     run_dir = make_run(root / "runs", name, host="node1", supervisor=NOBODY, **changes)
-    run_dir.slurm_job.write_text(f"{job}\n")
+    run_dir.job_file("slurm").write_text(f"{job}\n")
     return run_dir
 
 
@@ -69,7 +70,7 @@ def test_what_slurm_does_not_say_is_not_made_up(tmp_path: Path, says):
         stop_run(run_dir)
     assert caught.value.code == "DSF224"
     says("squeue", "slurm_load_jobs error: Invalid job id specified", 1)
-    assert slurm.look_up("5") == {"5": slurm.Job("GONE", "")}
+    assert slurm.look_up("5") == {"5": slurm.job_at("GONE", "")}
     assert [run.state for run in list_runs(tmp_path / "runs")] == ["lost"]
 
 
@@ -87,7 +88,7 @@ def test_a_job_that_ended_without_a_word_ends_its_run(tmp_path: Path, state, wor
     run_dir = job_run(tmp_path, "a", "5", state=state)
     before = read_state(run_dir.state)
     assert before is not None
-    close(run_dir, before, "5", slurm.Job(word, ""), asked)
+    close(run_dir, before, JOB, slurm.job_at(word, ""), asked)
     after = read_state(run_dir.state)
     assert after is not None
     assert after.exit is not None
@@ -100,7 +101,7 @@ def test_a_job_that_could_not_start_the_supervisor_says_why(tmp_path: Path):
     run_dir.job_log.write_text("dsforge: no Python with dsforge\n")
     before = read_state(run_dir.state)
     assert before is not None
-    how = close(run_dir, before, "5", slurm.Job("FAILED", "NonZeroExitCode")).exit
+    how = close(run_dir, before, JOB, slurm.job_at("FAILED", "NonZeroExitCode")).exit
     assert how == RunExit(
         4,
         "before_first_step",
@@ -111,12 +112,14 @@ def test_a_job_that_could_not_start_the_supervisor_says_why(tmp_path: Path):
 
 def test_a_supervisor_in_a_job_is_told_through_slurm(tmp_path: Path, says):
     run_dir = job_run(tmp_path, "a", "5")
-    job = slurm.Job("RUNNING", "")
+    job = slurm.job_at("RUNNING", "")
     says("scancel", "")
-    assert ask(run_dir, "5", job, "TERM")
-    assert ask(run_dir, "5", slurm.Job("PENDING", ""), "TERM")
+    assert ask(run_dir, JOB, job, "TERM")
+    assert ask(run_dir, JOB, slurm.job_at("PENDING", ""), "TERM")
     waiting = job_run(tmp_path, "b", "6", state="queued")
-    assert not ask(waiting, "6", job, "TERM")  # it runs, and its supervisor does not listen yet
+    assert not ask(
+        waiting, BatchJob(slurm.SCHEDULER, "6"), job, "TERM"
+    )  # it runs, and its supervisor does not listen yet
     assert (tmp_path / "scancel.called").read_text().splitlines() == [
         "--batch --signal=TERM 5",
         "--state=PENDING 5",

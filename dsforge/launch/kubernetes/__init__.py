@@ -1,0 +1,1 @@
+"""Job objects of Kubernetes: submitted, followed and deleted through its API."""
