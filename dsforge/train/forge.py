@@ -37,7 +37,8 @@ def build(context: RankContext, groups: world.Groups, device: torch.device, *, r
     """Return the engine with this rank's part of the model, its weights as every layout starts them."""
     from dsforge.train.engine import Engine
     from dsforge.train.loss import token_loss
-    from dsforge.train.model import build_module, global_parameters
+    from dsforge.train.model import build_module
+    from dsforge.train.named import global_parameters
 
     plan = context.plan
     model, tp, shard = plan.model, plan.layout.tp, groups.shard
