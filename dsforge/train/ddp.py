@@ -65,7 +65,7 @@ def build(
         gradient_as_bucket_view=True,
     )
 
-    def accumulating(is_last: bool) -> contextlib.AbstractContextManager[Any]:  # noqa: FBT001 - the engine's
+    def accumulating(is_last: bool) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if is_last else wrapped.no_sync()
 
     return TorchEngine(

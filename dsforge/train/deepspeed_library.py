@@ -1,4 +1,4 @@
-"""DeepSpeed as the trainers on it use it: imported before the ranks meet, told of the group when they have."""
+"""DeepSpeed for the trainers on it: imported before the ranks meet, told of the group when they have."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from dsforge.train.parameters import model_parameters
 if TYPE_CHECKING:
     from dsforge.train.engine import Engine
 
+
 def import_libraries(device: torch.device) -> None:
     """Import DeepSpeed and the layers."""
     deepspeed_library.load(device)

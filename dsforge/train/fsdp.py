@@ -78,9 +78,7 @@ def shard(module: nn.Module, model: nn.Module, plan: Plan, device: torch.device)
     fully_shard(module, **options)
 
 
-def _accumulating(
-    module: nn.Module, zero: int, *, is_last: bool
-) -> contextlib.AbstractContextManager[None]:
+def _accumulating(module: nn.Module, zero: int, *, is_last: bool) -> contextlib.AbstractContextManager[None]:
     assert isinstance(module, FSDPModule)
     module.set_requires_gradient_sync(is_last or zero >= 2)
     # Whole weights that the next micro-batch takes again need not leave.

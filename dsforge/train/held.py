@@ -1,4 +1,4 @@
-"""A parameter that is cut over replicas: what this rank holds of it, how it is filled, how it is whole again."""
+"""A parameter cut over replicas: what this rank holds of it, how it is filled, how it is whole again."""
 
 from __future__ import annotations
 

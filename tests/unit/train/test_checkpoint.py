@@ -8,6 +8,7 @@ import torch
 from dsforge.base.errors import DsforgeError
 from dsforge.records.checkpoint import step_folder_name, whole_checkpoints
 from dsforge.train import checkpoint
+from dsforge.train.engine import make_loadable_without_code
 from tests.support.checkpoints import write_whole
 
 
