@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.tables import Hardware
 from dsforge.cost.states import Shares, Total
 from dsforge.external.vocabulary import vocab_divisor
@@ -99,6 +100,12 @@ def _zero(recipe: SettledRecipe, hardware: Hardware, out: Resolved) -> None:
     if wanted != "auto":
         out.zero = wanted
         return
+    trainer = capabilities(recipe.trainer)
+    honoured = trainer.honours.get("parallel.zero")
+    if honoured is not None and honoured.values[1:] == ("auto",):
+        out.zero = honoured.values[0]
+        out.decide("parallel.zero", out.zero, f"the only stage: {honoured.why}")
+        return
     if recipe.parallel.pp > 1:
         out.zero = 1
         out.decide(
@@ -107,11 +114,11 @@ def _zero(recipe: SettledRecipe, hardware: Hardware, out: Resolved) -> None:
         return
     if out.dp is None or not out.shares_of_stage:
         return
-    if out.dp == 1 and recipe.train.precision == "fp32":
+    if out.dp == 1 and recipe.train.precision == "fp32" and trainer.takes("parallel.zero", 0):
         out.zero = 0
         out.decide("parallel.zero", 0, "one replica: there is nothing to share states with")
         return
-    if out.dp == 1:
+    if out.dp == 1 and trainer.deepspeed:
         out.zero = 1
         out.decide("parallel.zero", 1, "one replica; in 16 bits DeepSpeed's ZeRO-0 trains wrongly (DSF122)")
         return
