@@ -108,9 +108,8 @@ def _zero(recipe: SettledRecipe, hardware: Hardware, out: Resolved) -> None:
         return
     if recipe.parallel.pp > 1:
         out.zero = 1
-        out.decide(
-            "parallel.zero", 1, "with a pipeline DeepSpeed takes ZeRO-1 at most, and clips right with it"
-        )
+        why = "with a pipeline DeepSpeed takes ZeRO-1 at most, and clips right with it"
+        out.decide("parallel.zero", 1, why if trainer.deepspeed else honoured.why if honoured else why)
         return
     if out.dp is None or not out.shares_of_stage:
         return
@@ -127,8 +126,10 @@ def _zero(recipe: SettledRecipe, hardware: Hardware, out: Resolved) -> None:
         out.zero, why = 1, "the machine's memory is not catalogued"
     else:
         limit = f"{ROOM_FOR_STATES:.0%} of the GPU"
-        out.zero, why = 3, f"the highest: with any, model states and fp32 sums take more than {limit}"
-        for stage in (1, 2, 3):
+        stages = [stage for stage in (1, 2, 3) if trainer.takes("parallel.zero", stage)]
+        why = f"the highest: with any, model states and fp32 sums take more than {limit}"
+        out.zero = stages[-1]
+        for stage in stages:
             need = _fullest(recipe, out, stage)
             if need is not None and need.bytes <= ROOM_FOR_STATES * room:
                 out.zero, why = stage, f"the lowest with model states and fp32 sums within {limit}"

@@ -18,6 +18,7 @@ TRAINERS = {
     "transformers": "dsforge.train.hugging_face",
     "fsdp": "dsforge.train.fsdp",
     "ddp": "dsforge.train.ddp",
+    "megatron-core": "dsforge.train.megatron_core",
 }
 """A trainer is a module with what `dsforge.train.run.Trainer` says."""
 

@@ -141,6 +141,16 @@ def test_pytorchs_own_replicas_equal_the_reference(tmp_path, trainer, zero, arch
     assert_same(code, result, dp=2, zero=zero, arch=arch, tied=tied == "true", recompute=recompute)
 
 
+def test_megatron_cores_interleaved_stages_equal_the_reference(tmp_path):
+    """Virtual stages, sequence parallelism, distributed optimizer, recomputation, dropout and a tied weight."""
+    words = ("parallel.vp=2", "parallel.schedule=interleaved", "parallel.partition=uniform")
+    words += ("trainer=megatron-core", "parallel.sequence_parallel=true")
+    wanted = {"tp": 2, "pp": 2, "dp": 2, "zero": 1, "recompute": "full", "dropout": 0.1}
+    code, result = verify(tmp_path, *words, **wanted)
+    assert_same(code, result, attention_dropout=0.1, **wanted)
+    assert not any(change["key"].startswith("parallel.") for change in result["changed"])
+
+
 def test_bf16_with_a_pipeline_stays_within_its_tolerance(tmp_path):
     code, result = verify(tmp_path, tp=2, pp=2, precision="bf16", recompute="full", arch="llama", tied="true")
     assert code == 0, result
