@@ -1,4 +1,4 @@
-"""Hugging Face's model under `fully_shard`, as PyTorch's documentation shows it: block by block, then the root."""
+"""Hugging Face's model under `fully_shard`, as PyTorch documents it: block by block, then the root."""
 
 from __future__ import annotations
 

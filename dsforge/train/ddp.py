@@ -59,7 +59,7 @@ def build(
     wrapped = DistributedDataParallel(
         module,
         device_ids=[device] if device.type == "cuda" else None,
-        broadcast_buffers=False,
+        forward_sync_buffers=False,
         # The weights are the same already: drawn from the seed, or read from one file.
         init_sync=False,
         gradient_as_bucket_view=True,

@@ -131,8 +131,11 @@ def test_hugging_faces_models_equal_the_reference(tmp_path, zero, arch, tied, re
 
 @pytest.mark.parametrize(
     ("trainer", "zero", "arch", "tied", "recompute", "where"),
-    [("fsdp", 3, "llama", "true", "full", "cpu"), ("fsdp", 2, "gpt", "true", "none", "none")]
-    + [("ddp", 0, "llama", "false", "full", "none")],
+    [
+        ("fsdp", 3, "llama", "true", "full", "cpu"),
+        ("fsdp", 2, "gpt", "true", "none", "none"),
+        ("ddp", 0, "llama", "false", "full", "none"),
+    ],
 )
 def test_pytorchs_own_replicas_equal_the_reference(tmp_path, trainer, zero, arch, tied, recompute, where):
     words = {"zero": zero, "arch": arch, "tied": tied, "recompute": recompute}

@@ -17,10 +17,12 @@ from dsforge.train.batches import micro_batches
 from dsforge.train.context import RankContext
 from dsforge.train.dump import whole_shards
 from dsforge.train.engine_protocol import Engine
+from dsforge.train.loss_scale import LossScale
 from dsforge.train.samples import Sources
 from dsforge.train.schedule import learning_rate
 
 REPLICAS = 2
+FAR_TOO_LARGE = 2.0**60
 
 
 class Text:
@@ -61,7 +63,24 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
                 "same_weights": all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0]),
             }
             (folder / f"{name}.json").write_text(json.dumps(told))
+        if plan.train.precision == "fp16":
+            overflowed = _overflow(engine, plan, rank)
+            if rank == 0:
+                (folder / f"{name}-overflow.json").write_text(json.dumps(overflowed))
     dist.destroy_process_group()
+
+
+def _overflow(engine: Any, plan: Plan, rank: int) -> dict[str, Any]:
+    """Take a step whose gradients overflow, and tell what it changed."""
+    before = whole_shards(engine.parameters)
+    engine._scale = LossScale(FAR_TOO_LARGE)
+    (step,) = _steps(engine, plan, rank, range(1))
+    after = whole_shards(engine.parameters)
+    return {
+        **step,
+        "next_scale": engine._scale.value,
+        "same_weights": all(torch.equal(before[name], after[name]) for name in before),
+    }
 
 
 def _build(rank: int, folder: Path, plan: Plan, *, restored: bool) -> Engine:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import math
 from typing import Any
 
 import pytest
 import torch.multiprocessing
 
+from dsforge.base.errors import DsforgeError
 from dsforge.plan.types import Plan
 from dsforge.train import reference
+from dsforge.train.loss_scale import LossScale
 from tests.support.recipes import plan_of
-from tests.support.replica_ranks import REPLICAS, Text, train
+from tests.support.replica_ranks import FAR_TOO_LARGE, REPLICAS, Text, train
 
 CASES: dict[str, dict[str, Any]] = {
     "zero-1": {"zero": 1, "arch": "llama"},
@@ -25,7 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ddp-fp16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "fp16"},
 }
 TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3, "fp16": 1e-3}
-STEPS = 10
+STEPS = 8
 
 
 def plan_for(case: dict[str, Any]) -> Plan:
@@ -56,7 +58,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("ranks")
     plans = {name: plan_for(case) for name, case in CASES.items()}
     torch.multiprocessing.spawn(train, (folder, plans), REPLICAS)
-    return {name: json.loads(Path(folder, f"{name}.json").read_text()) for name in plans}
+    return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -72,3 +74,24 @@ def test_losses_are_those_of_one_process_and_a_checkpoint_changes_none(told: dic
     assert told[name]["resumed"] == steps[STEPS // 2 :]
     assert told[name]["same_weights"]
     assert not any(step["skipped"] for step in steps)
+
+
+@pytest.mark.parametrize("name", ["zero-2-fp16", "ddp-fp16"])
+def test_gradients_that_overflow_skip_the_step_and_halve_the_scale(told: dict[str, Any], name: str):
+    overflowed = told[f"{name}-overflow"]
+    assert overflowed["skipped"]
+    assert overflowed["same_weights"]
+    assert (overflowed["scale"], overflowed["next_scale"]) == (FAR_TOO_LARGE, FAR_TOO_LARGE / 2)
+
+
+def test_the_scale_rises_after_calm_steps_and_ends_the_run_below_one():
+    scale = LossScale()
+    assert all(scale.follow(1.0) for _ in range(1999))
+    assert scale.value == 2.0**16
+    assert scale.follow(1.0)
+    assert (scale.value, scale.calm_steps) == (2.0**17, 0)
+    assert not any(scale.follow(math.inf) for _ in range(17))
+    assert scale.value == 1.0
+    with pytest.raises(DsforgeError) as caught:
+        scale.follow(math.nan)
+    assert caught.value.code == "DSF781"
