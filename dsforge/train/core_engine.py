@@ -1,4 +1,4 @@
-"""megatron-core's schedules, gradient buffers and optimizers behind one step; every rank must call each method."""
+"""megatron-core's schedules, gradient buffers and optimizers behind one step; every rank calls each method."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dsforge.train.reader import batch_ids
 from dsforge.train.world import Coordinates
 
 Micro = tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]
-"""Tokens [b, s] and labels [b, s], None on stages between the first and the last; between them the ids [b]."""
+"""Tokens [b, s], ids of their samples [b], labels [b, s]; stages inside a pipeline have the ids alone."""
 
 
 class CoreEngine:

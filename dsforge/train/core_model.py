@@ -62,12 +62,12 @@ class Chunk(MegatronModule):
         self._received = received[0]
 
     def shared_embedding_or_output_weight(self) -> nn.Parameter:
-        """Return the table whose gradient first and last stage add up; megatron-core asks where it is tied."""
+        """Return the table whose gradient first and last stage add up; asked for where it is tied."""
         assert self.word is not None
         return self.word.table.weight
 
     def forward(self, tokens: torch.Tensor | None, samples: torch.Tensor) -> torch.Tensor:
-        """Return logits, or hidden states [s, b, h], of tokens [b, s] or of what the stage before has sent."""
+        """Return logits, or hidden states [s, b, h], of tokens [b, s] or of what was received."""
         if self.pre_process:
             flow = self.word((tokens, samples))
             if self.position is not None:

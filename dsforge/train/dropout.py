@@ -75,7 +75,7 @@ class Dropout:
     ) -> torch.Tensor:
         """Return hidden states [s, b, h] of samples [b], dropped where training; the same on every shard.
 
-        `first_row`: where in the sequence those of this shard begin, which are all without sequence parallelism.
+        `first_row`: where in the sequence this shard's begin; 0 without sequence parallelism.
         """
         if not (self.rate and training):
             return value

@@ -75,7 +75,9 @@ def build(context: RankContext, groups: world.Groups, device: torch.device, *, r
     where = world.coordinates(context.rank, plan.layout)
     with quiet.no_chatter():
         chunks = make_chunks(plan, groups, plan.layout.stages[where.stage])
-    parameters = {name: weight for chunk in chunks for name, weight in global_parameters(chunk, specs).items()}
+    parameters = {
+        name: weight for chunk in chunks for name, weight in global_parameters(chunk, specs).items()
+    }
     if not restored:
         initial.fill(parameters, specs, plan, groups.shard)
     for chunk in chunks:

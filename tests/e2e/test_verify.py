@@ -145,7 +145,7 @@ def test_pytorchs_own_replicas_equal_the_reference(tmp_path, trainer, zero, arch
 
 
 def test_megatron_cores_interleaved_stages_equal_the_reference(tmp_path):
-    """Virtual stages, sequence parallelism, distributed optimizer, recomputation, dropout and a tied weight."""
+    """Virtual stages, split sequences, distributed optimizer, recomputation, dropout and a tied weight."""
     words = ("parallel.vp=2", "parallel.schedule=interleaved", "parallel.partition=uniform")
     words += ("trainer=megatron-core", "parallel.sequence_parallel=true")
     wanted = {"tp": 2, "pp": 2, "dp": 2, "zero": 1, "recompute": "full", "dropout": 0.1}

@@ -1,4 +1,4 @@
-"""The megatron-core trainer on two stages: the losses of one plain process, also when it goes on from its files."""
+"""The megatron-core trainer on two stages: the losses of one plain process, also after a resume."""
 
 from __future__ import annotations
 
