@@ -26,14 +26,14 @@ from dsforge.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dsforge.launch.types import LaunchDescription, RunOutcome
+    from dsforge.launch.types import HostStart, LaunchDescription, RunOutcome
     from dsforge.ops.start import StartOptions
     from dsforge.records.run_dir import RunDir
 
 
 _LOCAL = (
-    "launch.launcher=local",
-    *(f"{key}=null" for key in ("cluster.hostfile", "cluster.include", "cluster.exclude", "launch.slurm")),
+    *("launch.launcher=local", "launch.rendezvous=static", "launch.slurm=null"),
+    *(f"cluster.{key}=null" for key in ("hostfile", "include", "exclude", "interface")),
 )
 """Changes that make a recipe of one node a recipe for this machine; DSF155 refuses several nodes."""
 
@@ -155,7 +155,11 @@ def _note_failure(outcome: RunOutcome) -> None:
     output.note(f"error[{outcome.exit.kind}]: {first}")
     if not outcome.tail:
         for text in more:
-            output.note(f"  hint: {text}")
+            output.note(f"  | {text.strip()}" if text.startswith("  ") else f"  hint: {text}")
+    if outcome.exit.hint is not None:
+        output.note(f"  hint: {outcome.exit.hint}")
+    if outcome.exit.not_restarted is not None:
+        output.note(f"  not restarted: {outcome.exit.not_restarted}")
     output.note(
         f"  hint: `dsforge runs logs {outcome.run_id}` shows every rank; records in {outcome.run_dir}"
     )
@@ -177,6 +181,8 @@ def _print_description(what: LaunchDescription, *, json: bool) -> None:
                 "run": str(what.run_dir),
                 "command": list(command.argv),
                 "environment": command.environ,
+                "starts": list(what.started),
+                "hosts": [_start_as_dict(one) for one in what.starts],
                 "secrets": list(what.secret_names),
                 "files": what.bundle_files,
                 "written": list(what.written_files),
@@ -191,9 +197,52 @@ def _print_description(what: LaunchDescription, *, json: bool) -> None:
         output.line(f"\n# file bundle/{name}")
         output.line(text.rstrip("\n"))
     output.line("\n# environment")
-    for name, value in sorted(command.environ.items()):
-        output.line(f"export {name}={shell.quote(value)}")
-    for name in what.secret_names:
-        output.line(f"# {name}: from your environment, not shown")
+    _print_variables(command.environ, what.secret_names)
     output.line("\n# command, on this host")
     output.line(shell.join(command.argv))
+    if what.untold is not None:
+        output.line(f"\n# launch.sh does not tell here what it starts: {what.untold}")
+        return
+    output.line("\n# launch.sh becomes")
+    output.line(shell.join(what.started))
+    _print_starts(what)
+
+
+def _start_as_dict(start: HostStart) -> dict[str, object]:
+    return {
+        "host": start.host,
+        "node": start.node,
+        "processes": start.processes,
+        "command": list(start.argv),
+        "environment": start.environ,
+        "cwd": start.cwd,
+        "through": list(start.through),
+    }
+
+
+def _print_starts(what: LaunchDescription) -> None:
+    """Print each host's command, and the variables once where every host has the same."""
+    from dsforge.base import shell
+
+    shared = dict(what.starts[0].environ.items() & what.starts[-1].environ.items())
+    for one in what.starts:
+        shared = {name: text for name, text in shared.items() if one.environ.get(name) == text}
+    output.line(f"\n# on every host, in {what.starts[0].cwd}")
+    _print_variables(shared, what.secret_names)
+    for one in what.starts:
+        host = one.host or "chosen by the scheduler"
+        times = f", {one.processes} of it" if one.processes > 1 else ""
+        output.line(f"\n# node {one.node}, {host}{times}")
+        if one.through:
+            output.line(f"# by {shell.join(one.through)}")
+        _print_variables({name: text for name, text in one.environ.items() if name not in shared}, ())
+        output.line(shell.join(one.argv))
+
+
+def _print_variables(environ: dict[str, str], secrets: tuple[str, ...]) -> None:
+    from dsforge.base import shell
+
+    for name, value in sorted(environ.items()):
+        output.line(f"export {name}={shell.quote(value)}")
+    for name in secrets:
+        output.line(f"# {name}: from your environment, not shown")

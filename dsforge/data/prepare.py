@@ -72,6 +72,11 @@ def prepare(
         ) from None
 
 
+def builtin_prefix(vocab: int, files: list[Path]) -> Path:
+    """Return where the built-in corpus of a vocabulary lies, whether or not it is there yet."""
+    return cache_root(os.environ) / "corpus" / corpus_key(vocab, files) / "corpus"
+
+
 def builtin_corpus(vocab: int) -> Path:
     """Return the prefix of the built-in corpus for a vocabulary, made on first use and then cached.
 
@@ -79,8 +84,7 @@ def builtin_corpus(vocab: int) -> Path:
     stored as bytes modulo the vocabulary: still real text, and every id is legal.
     """
     files = standard_library_files()
-    folder = cache_root(os.environ) / "corpus" / corpus_key(vocab, files)
-    prefix = folder / "corpus"
+    prefix = builtin_prefix(vocab, files)
     held_out = Path(f"{prefix}{HELD_OUT_SUFFIX}")
     if all(Path(f"{one}{suffix}").exists() for one in (prefix, held_out) for suffix in (".idx", ".bin")):
         return prefix

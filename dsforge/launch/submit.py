@@ -16,6 +16,7 @@ from dsforge.base.files import write_atomically
 from dsforge.launch import machine
 from dsforge.launch.command import describe_launch
 from dsforge.launch.create import create_run, disk_error
+from dsforge.launch.dry_run import tell_starts
 from dsforge.launch.launchers.slurm import in_allocation
 from dsforge.launch.preflight import look
 from dsforge.launch.run import with_absolute_paths
@@ -72,11 +73,13 @@ def describe_submission(request: LaunchRequest) -> LaunchDescription:
         bash=found.bash,
         deepspeed=found.deepspeed,
         ops_dir=found.ops_dir,
+        python_path=machine.python_path(request.environ),
         refusals=found.refusals,
     )
     run_dir = RunDir(described.run_dir)
+    in_job = {slurm.JOB_ID: "(the job's number)", "DSFORGE_PYTHON": sys.executable}
     return replace(
-        described,
+        tell_starts(described, request, found, in_job),
         command=_command(request, run_dir),
         written_files=(*described.written_files, run_dir.slurm_job.name, run_dir.job_log.name),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,8 @@ class LaunchRequest:
     """One run to start: `bundle` is what is written and run.
 
     `environ` is the caller's environment, `extra_environ` goes over it. `corpus` is the prefix of the
-    built-in corpus; `command` what the user typed, for the manifest.
+    built-in corpus; `command` what the user typed, for the manifest. `replan`: makes the request for the same
+    recipe without some of its hosts; DsforgeError where that is no plan.
     """
 
     plan: Plan
@@ -31,6 +32,7 @@ class LaunchRequest:
     environ: Mapping[str, str]
     corpus: str | None = None
     extra_environ: Mapping[str, str] = field(default_factory=dict)
+    replan: Callable[[Sequence[str]], LaunchRequest] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class ProgressEvent:
     """Something to tell the user while a run goes on.
 
     `name`: note, prebuild, created, started, rank_up, joined, step, validated, event, rank_ended,
-    stopping, restart, ended.
+    inquiry, slow, eased, stopping, restart, ended.
     """
 
     time: float
@@ -77,10 +79,37 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """What a bundle's script becomes: an argument list, all its variables, the folder it is started in."""
+
+    argv: tuple[str, ...]
+    environ: dict[str, str]
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostStart:
+    """What runs on one host of a run, `processes` times; `host` is None where a scheduler chooses it.
+
+    `environ`: the variables set over the host's own, secrets left out. `through`: what this host runs to have
+    it started, empty where one command does it for all.
+    """
+
+    node: int
+    host: str | None
+    argv: tuple[str, ...]
+    environ: dict[str, str]
+    cwd: str
+    processes: int = 1
+    through: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchDescription:
     """What a launch would run and write, told without touching anything.
 
-    `refusals`: why it would not start on this machine.
+    `started`: what launch.sh becomes, `starts` what that starts on each host; none of both where `untold`
+    says why the script cannot tell it here. `refusals`: why it would not start on this machine.
     """
 
     run_dir: Path
@@ -89,3 +118,6 @@ class LaunchDescription:
     bundle_files: dict[str, str]
     written_files: tuple[str, ...]
     refusals: tuple[DsforgeError, ...]
+    started: tuple[str, ...] = ()
+    starts: tuple[HostStart, ...] = ()
+    untold: str | None = None

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Plan
+from dsforge.records.gpus import ChosenGpus
 from dsforge.records.streams import WorldReport
 from dsforge.render.hosts import check_hosts, parse_hostfile
 
@@ -20,8 +21,7 @@ _MOST_DIGITS = 9
 def planned_hosts(plan: Plan, hostfile: str) -> tuple[str, ...]:
     """Return the hosts of a bundle's hostfile; DsforgeError when it is not the planned world."""
     hosts = parse_hostfile(hostfile, _HOSTFILE)
-    chosen = plan.include is not None or plan.exclude is not None
-    check_hosts(hosts, plan.layout, _HOSTFILE, chosen=chosen)
+    check_hosts(hosts, plan.layout, _HOSTFILE)
     return tuple(hosts)
 
 
@@ -39,9 +39,22 @@ def check_here(hosts: Sequence[str]) -> None:
             )
 
 
-def check_gpus(plan: Plan, environ: Mapping[str, str]) -> None:
-    """Raise DsforgeError when fewer GPUs are visible than the plan needs. `environ` is what ranks have."""
-    if plan.accelerator == "cuda":
+def check_gpus(plan: Plan, environ: Mapping[str, str], chosen: ChosenGpus | None = None) -> None:
+    """Raise DsforgeError when fewer GPUs are visible than the plan needs, or the `chosen` ones are not there.
+
+    `environ` is what ranks have.
+    """
+    if plan.accelerator == "cuda" and chosen is not None:
+        installed = _installed_gpus(environ)
+        last = max(chosen.by_node[0])
+        if installed <= last:
+            raise DsforgeError(
+                "DSF203",
+                f"the recipe chooses GPU {last} of this machine, which has {installed}",
+                hint="choose others in cluster.include, or leave it out",
+                exit_code=ExitCode.ENVIRONMENT,
+            )
+    elif plan.accelerator == "cuda":
         visible = visible_gpus(environ)
         if visible < plan.layout.gpus_per_node:
             raise DsforgeError(

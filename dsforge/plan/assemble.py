@@ -37,6 +37,7 @@ from dsforge.plan.types import (
     Stage,
     Train,
 )
+from dsforge.recipe.interface import AUTO, is_found_on_hosts
 from dsforge.recipe.sections import SlurmSection
 from dsforge.recipe.settled import SettledRecipe
 
@@ -100,6 +101,7 @@ def assemble(
         hostfile=recipe.cluster.hostfile,
         include=recipe.cluster.include,
         exclude=recipe.cluster.exclude,
+        spares=recipe.cluster.spares,
         nominal=_nominal(recipe, shape),
         decisions=tuple(resolved.decisions),
         findings=tuple(finding.as_dict() for finding in findings),
@@ -180,14 +182,32 @@ def _launch(recipe: SettledRecipe, hardware: Hardware, resolved: Resolved, value
     return Launch(
         launcher=launcher,
         slurm=_slurm(launch.slurm) if launcher == "slurm" else None,
+        rendezvous=launch.rendezvous,
+        interface=_interface(recipe, hardware, resolved),
         env={**{name: value for name, (value, _) in derived.items()}, **launch.env},
         env_from=launch.env_from,
         restarts=launch.restarts,
+        restart_window_seconds=launch.restart_window,
+        restart_backoff_seconds=launch.restart_backoff,
+        shrink=launch.shrink,
         watchdog_seconds=launch.watchdog,
         rendezvous_timeout_seconds=launch.rendezvous_timeout,
         collective_timeout_seconds=launch.collective_timeout,
         stop_timeout_seconds=launch.stop_timeout,
     )
+
+
+def _interface(recipe: SettledRecipe, hardware: Hardware, resolved: Resolved) -> str | None:
+    """Return what hosts look for their own interface by; one that is named is among the variables."""
+    choice, several = recipe.cluster.interface, recipe.cluster.nodes > 1
+    if choice is None or not is_found_on_hosts(choice) or not (several or choice != AUTO):
+        return None
+    what = "the interface on the way to the first host" if choice == AUTO else f"its interface in {choice}"
+    names = "GLOO_SOCKET_IFNAME" + (", NCCL_SOCKET_IFNAME" if hardware.accelerator == "cuda" else "")
+    resolved.decide(
+        "launch.interface", choice, f"each host finds {what} and sets {names}, unless they are set"
+    )
+    return choice
 
 
 def _slurm(section: SlurmSection) -> Slurm:

@@ -207,9 +207,16 @@ class Launch(Frozen):
 
     launcher: Literal["local", "ssh", "pdsh", "openmpi", "mpich", "torchrun", "slurm"] | None
     slurm: Slurm | None = None
+    rendezvous: Literal["static", "c10d"] = "static"
+    """How torchrun's agents find each other."""
+    interface: str | None = None
+    """What each host finds its own network interface by: `auto`, or a network such as 10.0.0.0/16."""
     env: dict[str, str]
     env_from: tuple[str, ...]
     restarts: int
+    restart_window_seconds: float = 0.0
+    restart_backoff_seconds: float = 1.0
+    shrink: bool = False
     watchdog_seconds: float
     rendezvous_timeout_seconds: float
     collective_timeout_seconds: float
@@ -295,6 +302,8 @@ class Plan(Frozen):
     include: str | None = None
     exclude: str | None = None
     """Which hosts and GPUs of the hostfile, `cluster.include` and `cluster.exclude`."""
+    spares: int = 0
+    """Hosts of these that are kept for restarts, behind the planned ones."""
     nominal: Nominal
     decisions: tuple[Decision, ...]
     findings: tuple[dict[str, Any], ...]

@@ -6,13 +6,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dsforge.records import environment
+
 _PORTS = range(15_000, 30_000)
 """Below the ports that Linux gives to connections (net.ipv4.ip_local_port_range starts at 32768)."""
 _BRACKETS = re.compile(r"\[([0-9]+)[^\]]*\]")
 
 
 def identity(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and their kin, where they are not set.
+    """Return RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and their kin, if they are not right yet.
 
     ValueError names a variable of the launcher that is missing or no number.
     """
@@ -61,12 +63,23 @@ def _mpi(environ: Mapping[str, str], launcher: str, names: _Names) -> dict[str, 
 
 
 def _torchrun(environ: Mapping[str, str]) -> dict[str, str]:
-    """A worker of torchrun, which has set most of it."""
-    return {
-        "LOCAL_SIZE": str(_number("torchrun", environ, "LOCAL_WORLD_SIZE")),
+    """A worker of torchrun, which has set most of it.
+
+    Its c10d rendezvous numbers hosts as they come. Whoever started it says which node of the plan this one
+    is: ranks meet at the agents' own store, which serves them under any numbers.
+    """
+    local_size = _number("torchrun", environ, "LOCAL_WORLD_SIZE")
+    found = {
+        "LOCAL_SIZE": str(local_size),
         "CROSS_RANK": str(_number("torchrun", environ, "GROUP_RANK")),
         "CROSS_SIZE": str(_number("torchrun", environ, "GROUP_WORLD_SIZE")),
     }
+    if environment.NODE not in environ:
+        return found
+    node = _number("the fan-out", environ, environment.NODE)
+    rank = str(node * local_size + _number("torchrun", environ, "LOCAL_RANK"))
+    placed = {"RANK": rank, "ROLE_RANK": rank, "GROUP_RANK": str(node), "CROSS_RANK": str(node)}
+    return {**found, **placed}
 
 
 def _slurm(environ: Mapping[str, str]) -> dict[str, str]:

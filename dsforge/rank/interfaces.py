@@ -1,4 +1,7 @@
-"""The networks of a host, and the address by which its ranks will be called."""
+"""The networks of a host, and the address by which its ranks will be called.
+
+`python -m dsforge.rank.interfaces CHOICE HOST` prints the interface that `cluster.interface` means here.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import fcntl
 import ipaddress
 import socket
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dsforge.records.probe import Announced, Interface
 
+SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+"""What chooses the interface of gloo, and of NCCL, which ranks on GPUs use too."""
 _SIOCGIFFLAGS = 0x8913
 _SIOCGIFADDR = 0x8915
 _IS_UP = 0x1
@@ -92,6 +98,26 @@ def _nccl(there: Sequence[Interface], value: str | None) -> Announced:
     return Announced(variable, None, None, ())
 
 
+def interface_variables(
+    choice: str, masters: Sequence[str], there: Sequence[Interface], *, gpus: bool
+) -> dict[str, str]:
+    """Return what tells gloo, and NCCL where there are `gpus`, of the interface that a choice means here.
+
+    `auto` is the one on the way to the first host, whose addresses are `masters`; else it is the first with
+    an address in the network. Nothing where there is none: loopback leads to no other host.
+    """
+    if choice == "auto":
+        name = route_to(masters[0], there) if masters else None
+    else:
+        network = ipaddress.ip_network(choice)
+        inside = (one for one in there for own in one.addresses if ipaddress.ip_address(own) in network)
+        name = next((one.name for one in inside), None)
+    if name is None or name == "lo":
+        return {}
+    # NCCL takes what begins so, unless told that it is the whole name.
+    return dict(zip(SOCKET_VARIABLES, (name, f"={name}") if gpus else (name,), strict=False))
+
+
 def _is_named(name: str, names: Sequence[str], *, exact: bool) -> bool:
     return any(name == wanted if exact else name.startswith(wanted) for wanted in names)
 
@@ -118,6 +144,15 @@ def addresses_of(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(row[4][0]) for row in found))
 
 
+def main(arguments: list[str]) -> int:
+    """Print the interface that a choice means here, on the way to a host; nothing where there is none."""
+    choice, host = arguments
+    found = interface_variables(choice, addresses_of(host), interfaces(), gpus=False)
+    for name in found.values():
+        sys.stdout.write(f"{name}\n")
+    return 0
+
+
 def route_to(address: str, there: Sequence[Interface]) -> str | None:
     """Return the interface by which this host reaches an address; None without a way."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -128,3 +163,7 @@ def route_to(address: str, there: Sequence[Interface]) -> str | None:
             return None
         own = handle.getsockname()[0]
     return next((one.name for one in there if own in one.addresses), None)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from dsforge.base import oom
 from dsforge.base.canonical import dump_line
 from dsforge.base.exits import ExitCode, code_of_signal
 from dsforge.base.files import append_line
@@ -22,6 +23,7 @@ from dsforge.rank.identity import identity
 from dsforge.rank.metrics import LogReader
 from dsforge.rank.neighbours import start_guard
 from dsforge.rank.output import OutputPump
+from dsforge.rank.place import place_variables
 from dsforge.rank.program import command, variables
 from dsforge.rank.secrets import take_secrets
 from dsforge.rank.stops import Stop, StopWatch
@@ -80,6 +82,7 @@ class _Rank:
         self._attempt = attempt
         self._stops = stops
         self._stream = attempt.rank_stream(world.node)
+        self._memory = oom.watch(os.getpid())
         self._next_heartbeat = 0.0
 
     def run(self, arguments: list[str]) -> int:
@@ -95,7 +98,10 @@ class _Rank:
             code = int(ExitCode.BEFORE_FIRST_STEP)
             self._record_exit(code, "world_mismatch", message=different)
             return _refuse(different, code)
-        environ = self._trainer_environment()
+        try:
+            environ = {**os.environ, **place_variables(plan, self._world.node, os.environ)}
+        except (OSError, ValueError) as error:
+            return self._refused(str(error))
         argv, reader = [sys.executable, "-u", "-m", *arguments], None
         if arguments == [PROGRAM]:
             try:
@@ -131,12 +137,6 @@ class _Rank:
         code = int(ExitCode.ENVIRONMENT)
         self._record_exit(code, "exception", message=message)
         return _refuse(message, code)
-
-    def _trainer_environment(self) -> dict[str, str]:
-        environ = dict(os.environ)
-        if visible := environ.get(environment.VISIBLE_DEVICES):
-            environ["CUDA_VISIBLE_DEVICES"] = visible
-        return environ
 
     def _report(self, trainer: Trainer) -> None:
         wrapper = identify(os.getpid())
@@ -252,6 +252,7 @@ class _Rank:
             message=message,
             tail=tail,
             failed_at=failed_at,
+            oom_killed=code != 0 and self._memory.has_killed(),
         )
         append_line(self._stream, dump_line(record.as_dict()))
 

@@ -12,7 +12,10 @@ from dsforge.plan.types import Plan
 from dsforge.records import environment
 from dsforge.render.program import uses_deepspeed
 
-_HERE_ALONE = (environment.VISIBLE_DEVICES, environment.SSH_ARGUMENTS, environment.RUN)
+_HERE_ALONE = (
+    *(environment.VISIBLE_DEVICES, environment.SSH_ARGUMENTS, environment.RUN),
+    *(environment.HOSTFILE, environment.NODE, environment.TOLD),
+)
 PASSED_ON = (
     *("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR"),
     *(value for name, value in vars(environment).items() if name.isupper() and value not in _HERE_ALONE),

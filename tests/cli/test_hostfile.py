@@ -133,12 +133,17 @@ def test_no_file_is_an_error(cli: Cli, tmp_path: Path):
 
 def test_local_starts_one_node_here_and_never_less_than_the_plan(cli: Cli, tmp_path: Path):
     (tmp_path / "hosts").write_text("far1 slots=8\nfar2 slots=8\n")
-    text = SMALL.replace("gpu: cpu", "gpu: cpu, hostfile: hosts, include: far2") + "launch: {launcher: ssh}\n"
+    chosen = "gpu: cpu, hostfile: hosts, include: far2, interface: ens3"
+    text = SMALL.replace("gpu: cpu", chosen) + "launch: {launcher: torchrun, rendezvous: c10d}\n"
     recipe = write(tmp_path, text)
     there = cli("launch", recipe, "--dry-run", "--json", "--runs", tmp_path).json
     here = cli("launch", recipe, "--dry-run", "--json", "--local", "--runs", tmp_path).json
     assert there["files"]["hostfile"] == "far2 slots=8\n"
+    assert [host["host"] for host in there["hosts"]] == ["far2"]
+    assert there["hosts"][0]["environment"]["GLOO_SOCKET_IFNAME"] == "ens3"
     assert here["files"]["hostfile"] == "localhost slots=8\n"
+    assert [host["host"] for host in here["hosts"]] == ["localhost"]
+    assert "GLOO_SOCKET_IFNAME" not in here["hosts"][0]["environment"]
     recipe = write(
         tmp_path,
         text.replace("nodes: 1", "nodes: 2").replace(", include: far2", "").replace("dp: 2", "dp: 4"),

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from dsforge.base.errors import DsforgeError
 from dsforge.foreign.hostfile import as_read
-from dsforge.launch.fan_out import STARTERS, FanOut, _hosts
+from dsforge.launch.fan_out import FanOut, Given
 from dsforge.plan.types import Plan
+from dsforge.rank.place import place_variables
 from dsforge.recipe.host_names import HostError, expand
+from dsforge.records.gpus import FILE_NAME, ChosenGpus, parse_chosen_gpus
 from dsforge.render.bundle import render
 from dsforge.render.hosts import Hosts, World, parse_hostfile, planned_world, render_hosts
-from dsforge.render.hosts.engine import include
 from tests.support.recipes import plan_of
 
 HOSTS = ("a", "b1", "node-1", "node1", "Node2", "n_3", "10.0.0.1", "x.y.z")
@@ -130,13 +131,19 @@ def _no_place(_key: str) -> None:
 
 
 def _handed_on(world: World, folder: Path) -> dict[str, list[int]]:
-    """Return what deepspeed's runner makes of the rendered hostfile and option."""
-    from deepspeed.launcher.runner import fetch_hostfile, parse_inclusion_exclusion
-
-    path = folder / "hostfile"
-    path.write_text(render_hosts(world.hosts))
-    told = "" if world.gpus is None else include(world.gpus)
-    return dict(parse_inclusion_exclusion(fetch_hostfile(str(path)), told, ""))
+    """Return what deepspeed's runner makes of the rendered hostfile, and each rank's wrapper of that."""
+    counted = _engine_reads(render_hosts(world.hosts), folder)
+    assert counted is not None
+    if world.gpus is None:
+        return {host: list(range(count)) for host, count in counted.items()}
+    plan = folder / "plan.json"
+    plan.write_text('{"launch": {}}')
+    (folder / FILE_NAME).write_text(ChosenGpus(tuple(world.gpus.values())).to_json())
+    seen: dict[str, list[int]] = {}
+    for node, (host, count) in enumerate(counted.items()):
+        devices = place_variables(plan, node, {})["CUDA_VISIBLE_DEVICES"].split(",")
+        seen[host] = [int(devices[local_rank]) for local_rank in range(count)]
+    return seen
 
 
 @given(st.data())
@@ -164,21 +171,12 @@ def test_a_choice_is_deepspeeds_own_or_refused(tmp_path_factory: pytest.TempPath
         return
     assert wanted is not None
     world = planned_world(hosts, plan, "h", _no_place)
-    ranks = {host: list(gpus) for host, gpus in world.ranks().items()}
-    assert list(ranks.items()) == list(wanted.items())
     folder = tmp_path_factory.mktemp("choice")
     assert list(_handed_on(world, folder).items()) == list(wanted.items())
-    told = None if world.gpus is None else include(world.gpus)
-    fan_out = FanOut(
-        _hosts(folder / "hostfile", told),
-        starter=STARTERS["deepspeed"],
-        master_port="1",
-        trainer=[],
-        names=[],
-    )
-    (info,) = [word for word in fan_out.job(0).argv if word.startswith("--world_info=")]
+    fan_out = FanOut(world.hosts, Given(folder / "hostfile", "1", ()), {}, "/")
+    (info,) = [word for word in fan_out.job(0, "h").argv if word.startswith("--world_info=")]
     world_info = json.loads(base64.urlsafe_b64decode(info.partition("=")[2]))
-    assert list(world_info.values()) == list(wanted.values())
+    assert [len(gpus) for gpus in world_info.values()] == [len(gpus) for gpus in wanted.values()]
 
 
 def _recipe(**cluster: Any) -> dict[str, Any]:
@@ -192,17 +190,21 @@ def _recipe(**cluster: Any) -> dict[str, Any]:
         ({"include": "n[1-2]"}, "n1 slots=4\nn2 slots=4\n", None),
         ({"exclude": "N[3-4]@m"}, "n1 slots=4\nn2 slots=4\n", None),
         ({"include": "n[1-4]", "exclude": "n2@n4:0-3"}, "n1 slots=4\nn3 slots=4\n", None),
-        ({"include": "m:1-4@n2"}, "n2 slots=4\nm slots=8\n", "n2:0,1,2,3@m:1,2,3,4"),
-        ({"include": "m@n1", "exclude": "m:0-1,3,7"}, "n1 slots=4\nm slots=8\n", "n1:0,1,2,3@m:2,4,5,6"),
+        ({"include": "m:1-4@n2"}, "n2 slots=4\nm slots=4\n", ((0, 1, 2, 3), (1, 2, 3, 4))),
+        (
+            {"include": "m@n1", "exclude": "m:0-1,3,7"},
+            "n1 slots=4\nm slots=4\n",
+            ((0, 1, 2, 3), (2, 4, 5, 6)),
+        ),
     ],
 )
-@pytest.mark.parametrize("launcher", ["ssh", "pdsh"])
-def test_a_choice_in_the_bundle(launcher: str, choice: dict[str, str], lines: str, told: str | None):
+@pytest.mark.parametrize("launcher", ["ssh", "pdsh", "torchrun", "openmpi", "mpich"])
+def test_a_choice_in_the_bundle(launcher: str, choice: dict[str, str], lines: str, told: Any):
     plan = plan_of(_recipe(**choice), {"launch": {"launcher": launcher}})
     bundle = render(plan, ("n[1-4] slots=4\nm slots=8\n", "hosts"))
     assert bundle.files["hostfile"] == lines
-    options = re.findall(r"^  --include (\S+) \\$", bundle.files["launch.sh"], re.MULTILINE)
-    assert options == ([] if told is None else [told])
+    file = bundle.files.get(FILE_NAME)
+    assert (file and parse_chosen_gpus(file).by_node) == told
 
 
 @pytest.mark.parametrize(
@@ -226,11 +228,6 @@ def test_a_choice_in_the_bundle(launcher: str, choice: dict[str, str], lines: st
             [_recipe(include="n1@m:0-3", gpu="cpu")],
             "DSF091",
             "cluster.gpu is cpu: there are no GPUs to choose",
-        ),
-        (
-            [_recipe(include="m:0-3", nodes=1), {"parallel": {"dp": 1}}],
-            "DSF091",
-            "the local launcher takes the first GPUs of a host, it cannot take chosen ones",
         ),
     ],
 )

@@ -308,6 +308,29 @@ BROKEN = (
         "launcher: openmpi",
         "launch.launcher=slurm",
     ),
+    _one(
+        "DSF720",
+        "gpu: cpu}",
+        "gpu: cpu, spares: 1}\nlaunch: {restarts: 1}",
+        "spares: 1",
+        "cluster.spares=null",
+    ),
+    _one(
+        "DSF720",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {restarts: 1, shrink: true}",
+        "shrink: true",
+        "launch.shrink=null",
+    ),
+    Broken(
+        "DSF720",
+        (
+            ("gpu: cpu", "gpu: cpu, hostfile: h, spares: 1"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {launcher: ssh}"),
+        ),
+        "spares: 1",
+        "launch.restarts=3",
+    ),
     _one("DSF762", "gpu: cpu", "gpu: cpu, shape: aws-p6", "shape: aws", None),
     _one(
         "DSF762",
@@ -339,6 +362,32 @@ BROKEN = (
         ),
         "hostfile",
         "cluster.hostfile=null",
+    ),
+    _one(
+        "DSF730",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {rendezvous: c10d}",
+        "rendezvous",
+        "launch.rendezvous=static",
+    ),
+    _one("DSF731", "gpu: cpu", "gpu: cpu, fabric: ethernet", "fabric: ethernet", "cluster.fabric=auto"),
+    Broken(
+        "DSF731",
+        (
+            ("gpu: cpu", "gpu: a100-sxm-80gb, fabric: roce"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {NCCL_NET: Socket}}"),
+        ),
+        "fabric: roce",
+        "cluster.fabric=auto",
+    ),
+    Broken(
+        "DSF733",
+        (
+            ("gpu: cpu", "gpu: cpu, interface: eth0"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {GLOO_SOCKET_IFNAME: lo}}"),
+        ),
+        "interface: eth0",
+        "cluster.interface=null",
     ),
     _one(
         "DSF156",

@@ -1,4 +1,4 @@
-"""DSF258, DSF259: the GPUs that the plan counts on, and who else uses them."""
+"""DSF258, DSF259, DSF732: the GPUs and the fabric that the plan counts on, and who uses them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def check(known: Known) -> Iterator[Finding]:
     drivers = Counter(gpu.driver for _, facts in known.answered() for gpu in facts.gpus)
     for host, facts in known.answered():
         yield from _planned(known, host, facts)
+        if known.question.environ.get("NCCL_NET") == "IB" and not facts.has_fabric:
+            hint = "load its driver there (`ls /sys/class/infiniband`), or set cluster.fabric=ethernet"
+            yield fault(
+                "DSF732", host, "it has no device for RDMA, and NCCL is told to use nothing else", hint
+            )
         for index, gpu in enumerate(facts.gpus):
             yield from _one(host, index, gpu)
         if facts.xids:
@@ -41,6 +46,9 @@ def _planned(known: Known, host: str, facts: HostFacts) -> Iterator[Finding]:
     if facts.gpu_problem is not None:
         hint = "mend the driver there (`nvidia-smi`), or leave the host out of the hostfile"
         yield fault("DSF258", host, f"its GPUs cannot be counted: {facts.gpu_problem}", hint)
+    elif (beyond := _beyond(known, host, facts)) is not None:
+        message = f"the recipe chooses GPU {beyond}, it has {len(facts.gpus)}"
+        yield fault("DSF258", host, message, "choose others in cluster.include, or leave the host out")
     elif len(facts.gpus) < wanted:
         yield fault(
             "DSF258",
@@ -55,6 +63,15 @@ def _planned(known: Known, host: str, facts: HostFacts) -> Iterator[Finding]:
         if kind is not None and kind.name != known.plan.gpu:
             hint = f"set cluster.gpu={kind.name}, or name hosts that have {known.plan.gpu}"
             yield fault("DSF258", host, f"it has {name}, the recipe has {known.plan.gpu}", hint)
+
+
+def _beyond(known: Known, host: str, facts: HostFacts) -> int | None:
+    """Return the last GPU that is chosen of a host, if the host does not have it."""
+    if known.chosen is None:
+        return None
+    (node,) = [seen.node for seen in known.seen if seen.host == host]
+    last = max(known.chosen.by_node[node])
+    return last if last >= len(facts.gpus) else None
 
 
 def _one(host: str, index: int, gpu: Gpu) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dsforge.base.errors import Finding, Place, Severity
 from dsforge.launch.survey import Seen
 from dsforge.plan.types import Plan
+from dsforge.records.gpus import ChosenGpus
 from dsforge.records.probe import HostFacts, Question
 
 
@@ -19,6 +20,7 @@ class Known:
     bytes that a run needs by folder. `port`: where the user wants the ranks to meet, None for any.
     `dead_leases`: those that nobody holds, as far as this host
     can tell. `python`: the interpreter that every host runs. `seconds`: how long an answer may take.
+    `chosen`: which GPUs of each host the ranks take, None for the first.
     """
 
     plan: Plan
@@ -31,6 +33,7 @@ class Known:
     dead_leases: frozenset[str]
     python: str
     seconds: float
+    chosen: ChosenGpus | None = None
 
     def answered(self) -> Iterator[tuple[str, HostFacts]]:
         """Yield every host that answered, with what it said of itself."""

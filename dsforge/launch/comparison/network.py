@@ -60,6 +60,8 @@ def _choice(known: Known, variable: str) -> str:
     routes = Counter(
         facts.route for _, facts in known.answered() if facts.route and facts.route != "lo"
     ).most_common()
+    if variable == "cluster.interface":
+        return "name the interface, or a network in which every host has an address"
     if not routes:
         return f"set launch.env.{variable} to an interface that every host has and that leads to the others"
     if len(routes) == 1:
@@ -69,7 +71,7 @@ def _choice(known: Known, variable: str) -> str:
         return f"launch.env.{variable}={names}"
     return (
         f"hosts reach the first by {names}, and gloo takes only names that all have: take {variable} out of "
-        "launch.env, and let every host's own name lead to its address (/etc/hosts)"
+        "launch.env, and set cluster.interface=auto"
     )
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 
-from dsforge.launch.launchers.base import Launcher
+from dsforge.launch.launchers.base import Launcher, ranks_of
 from dsforge.records import environment
+
+
+def _names(words: tuple[str, ...]) -> list[str]:
+    return words[words.index("-genvlist") + 1].split(",")
+
 
 LAUNCHER = Launcher(
     runner="mpiexec.hydra",
+    starts=ranks_of(_names),
     programs=(("mpiexec.hydra", "mpich"), ("ssh", "openssh-client")),
     ssh=environment.SSH_ARGUMENTS,
     on_host="hydra_pmi_proxy",

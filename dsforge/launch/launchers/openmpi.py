@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
-from dsforge.launch.launchers.base import Launcher
+from dsforge.launch.launchers.base import Launcher, ranks_of
 from dsforge.records import environment
+
+
+def _names(words: tuple[str, ...]) -> list[str]:
+    return [name for option, name in pairwise(words) if option == "-x"]
+
 
 LAUNCHER = Launcher(
     runner="mpirun",
+    starts=ranks_of(_names),
     programs=(("mpirun", "openmpi-bin"), ("ssh", "openssh-client")),
     ssh=environment.SSH_ARGUMENTS,
     on_host="orted",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dsforge.base import slurm
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
-from dsforge.launch.launchers.base import Launcher
+from dsforge.launch.launchers.base import Launcher, ranks_of
 from dsforge.launch.types import LaunchRequest
 from dsforge.plan.types import Plan
 
@@ -26,7 +26,10 @@ def in_allocation(environ: Mapping[str, str]) -> bool:
 
 
 def hosts(request: LaunchRequest) -> tuple[str, ...]:
-    """Return the hosts of the allocation by node, none outside one; DsforgeError DSF240 for another world."""
+    """Return the hosts of the allocation by node, the last of them spares; none outside one.
+
+    DsforgeError DSF240 for another world.
+    """
     environ = request.environ
     if not in_allocation(environ):
         return ()
@@ -42,8 +45,9 @@ def hosts(request: LaunchRequest) -> tuple[str, ...]:
 def _difference(plan: Plan, nodes: int, environ: Mapping[str, str]) -> str | None:
     """Return in words how an allocation differs from the planned world, or None."""
     layout = plan.layout
-    if nodes != layout.nodes:
-        return f"nodes: {nodes}, the plan has {layout.nodes}"
+    if nodes != layout.nodes + plan.spares:
+        spares = f" and {plan.spares} spares" if plan.spares else ""
+        return f"nodes: {nodes}, the plan has {layout.nodes}{spares}"
     if environ.get("SLURM_STEP_NUM_TASKS", "1") != "1":
         return f"dsforge was itself started {environ['SLURM_STEP_NUM_TASKS']} times, by srun"
     gpus = environ.get("SLURM_GPUS_ON_NODE", "")
@@ -82,8 +86,14 @@ def _other_world(environ: Mapping[str, str], difference: str) -> DsforgeError:
     )
 
 
+def _names(words: tuple[str, ...]) -> list[str]:
+    (exported,) = [word.partition("=")[2] for word in words if word.startswith("--export=")]
+    return exported.split(",")
+
+
 LAUNCHER = Launcher(
     runner="srun",
+    starts=ranks_of(_names),
     programs=tuple((name, "slurm-client") for name in ("srun", "sbatch", "squeue", "scancel", "scontrol")),
     hosts=hosts,
     lost=re.compile(r"^srun: error: Node failure on (?P<host>\S+)$"),

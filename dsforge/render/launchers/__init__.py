@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Plan
-from dsforge.render.hosts import Gpus, Hosts, PlaceOf, World
+from dsforge.records.gpus import FILE_NAME, ChosenGpus
+from dsforge.render.hosts import Hosts, PlaceOf, World
 from dsforge.render.launchers import local, mpich, openmpi, pdsh, slurm, ssh, torchrun
 
 Files = Callable[[Plan, Hosts | None], dict[str, str]]
@@ -23,24 +24,22 @@ LAUNCHERS: dict[str, Files] = {
     "slurm": slurm.files,
 }
 
-FilesOfGpus = Callable[[Plan, Hosts, Gpus], dict[str, str]]
-"""The same where some of the hosts' GPUs are chosen."""
-
-CHOOSES_GPUS: dict[str, FilesOfGpus] = {"ssh": ssh.files, "pdsh": pdsh.files}
-
 
 def launcher_files(plan: Plan, launcher: str, world: World | None, place_of: PlaceOf) -> dict[str, str]:
-    """Return a launcher's files; DsforgeError DSF091 where it cannot start the chosen world."""
+    """Return a launcher's files, and the chosen GPUs where some are; DsforgeError DSF091 on CPUs.
+
+    No launcher is told of chosen GPUs: each counts its ranks, whose wrappers take theirs from the file.
+    """
+    made = LAUNCHERS[launcher](plan, world.hosts if world else None)
     if world is None or world.gpus is None:
-        return LAUNCHERS[launcher](plan, world.hosts if world else None)
-    place = place_of("cluster.include" if plan.include is not None else "cluster.exclude")
+        return made
     if plan.accelerator == "cpu":
-        message, hint = "cluster.gpu is cpu: there are no GPUs to choose", "choose whole hosts"
-    elif launcher not in CHOOSES_GPUS:
-        message = f"the {launcher} launcher takes the first GPUs of a host, it cannot take chosen ones"
-        hint = "choose whole hosts, " + (
-            "and set CUDA_VISIBLE_DEVICES" if launcher == "local" else "or set launch.launcher=ssh"
+        place = place_of("cluster.include" if plan.include is not None else "cluster.exclude")
+        raise DsforgeError(
+            "DSF091",
+            "cluster.gpu is cpu: there are no GPUs to choose",
+            place,
+            "choose whole hosts",
+            exit_code=ExitCode.FINDINGS,
         )
-    else:
-        return CHOOSES_GPUS[launcher](plan, world.hosts, world.gpus)
-    raise DsforgeError("DSF091", message, place, hint, exit_code=ExitCode.FINDINGS)
+    return {**made, FILE_NAME: ChosenGpus(tuple(world.gpus.values())).to_json()}

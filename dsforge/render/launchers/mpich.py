@@ -13,4 +13,4 @@ def files(plan: Plan, hosts: Hosts | None) -> dict[str, str]:
     assert hosts is not None, "refused by DSF155"
     needed = sum(len(f",{host}:{slots}") for host, slots in hosts.items())
     check_room(needed, LONGEST_WORD, len(hosts), "set launch.launcher=ssh, which has room for more")
-    return over_ssh("mpich", plan, hosts, interface=interface(plan))
+    return over_ssh("mpich", plan, hosts, interface=interface(plan), looked_for=plan.launch.interface)

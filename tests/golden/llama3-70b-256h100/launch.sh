@@ -23,6 +23,12 @@ done
 
 # TP overlaps its all-reduce with compute only when kernels keep their launch order
 export CUDA_DEVICE_MAX_CONNECTIONS=1
+# NCCL writes the cause of an error into the rank's log, it is silent otherwise
+export NCCL_DEBUG=WARN
+# as torchrun sets it, here under every launcher: the ranks of a host do not fight over its cores
+export OMP_NUM_THREADS=1
+# a collective that fails or outlasts launch.collective_timeout ends its rank, on every host
+export TORCH_NCCL_ASYNC_ERROR_HANDLING=3
 
 export DSFORGE_PLAN="$dsforge_here/plan.json"
 export DSFORGE_DS_CONFIG="$dsforge_here/ds_config.json"
@@ -51,6 +57,8 @@ fi
 export DSFORGE_CORPUS
 mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 
+# A restart of dsforge launch may have taken a spare in the place of a host.
+dsforge_hosts="${DSFORGE_HOSTFILE:-$dsforge_here/hostfile}"
 # The file of variables that deepspeed exports on every host, in a form from which its own quoting, pdsh and
 # the remote shell make the value again. Named by a whole path, it also keeps a ~/.deepspeed_env out.
 dsforge_hand_over() {
@@ -66,8 +74,9 @@ dsforge_hand_over() {
     printf '%s=""%s""\n' "$dsforge_name" "$dsforge_value"
   done
 }
+read -r dsforge_first dsforge_slots < "$dsforge_hosts"
 export DS_ENV_FILE="$DSFORGE_ATTEMPT_DIR/environment"
-dsforge_hand_over CUDA_DEVICE_MAX_CONNECTIONS CUDA_HOME DSFORGE_ATTEMPT_DIR DSFORGE_CHECKPOINT_DIR DSFORGE_CORPUS DSFORGE_DS_CONFIG DSFORGE_DUMP_PARAMETERS DSFORGE_LEASE DSFORGE_PLAN DSFORGE_ROOT DSFORGE_RUN_ID DSFORGE_SECRETS LD_LIBRARY_PATH PATH PYTHONPATH TORCH_EXTENSIONS_DIR XDG_CACHE_HOME > "$DS_ENV_FILE"
+dsforge_hand_over CUDA_DEVICE_MAX_CONNECTIONS CUDA_HOME DSFORGE_ATTEMPT_DIR DSFORGE_CHECKPOINT_DIR DSFORGE_CORPUS DSFORGE_DS_CONFIG DSFORGE_DUMP_PARAMETERS DSFORGE_LEASE DSFORGE_PLAN DSFORGE_ROOT DSFORGE_RUN_ID DSFORGE_SECRETS LD_LIBRARY_PATH NCCL_DEBUG OMP_NUM_THREADS PATH PYTHONPATH TORCH_EXTENSIONS_DIR TORCH_NCCL_ASYNC_ERROR_HANDLING XDG_CACHE_HOME > "$DS_ENV_FILE"
 # deepspeed would add what this shell happens to hold under these prefixes, read once more by the remote one.
 while IFS= read -r dsforge_name; do
   case $dsforge_name in
@@ -77,12 +86,25 @@ while IFS= read -r dsforge_name; do
 done < <(compgen -e)
 export PDSH_SSH_ARGS_APPEND="-o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=5 -o ServerAliveCountMax=3${PDSH_SSH_ARGS_APPEND:+ $PDSH_SSH_ARGS_APPEND}"
 
-exec "$dsforge_deepspeed" \
-  --hostfile "$dsforge_here/hostfile" \
-  --launcher pdsh \
-  --force_multi \
-  --no_ssh_check \
-  --master_addr 10.0.0.10 \
-  --master_port "${MASTER_PORT:-29500}" \
-  --no_local_rank \
+dsforge_words=(
+  "$dsforge_deepspeed"
+  --hostfile "$dsforge_hosts"
+  --launcher pdsh
+  --force_multi
+  --no_ssh_check
+  --master_addr "$dsforge_first"
+  --master_port "${MASTER_PORT:-29500}"
+  --no_local_rank
   --module dsforge.rank.main dsforge.train.main
+)
+
+if [ -n "${DSFORGE_TELL:-}" ]; then
+  # Asked by dsforge launch --dry-run: what would start now, and under which variables.
+  {
+    env -0
+    printf '\0'
+    printf '%s\0' "${dsforge_words[@]}"
+  } > "$DSFORGE_TELL"
+  exit
+fi
+exec "${dsforge_words[@]}"

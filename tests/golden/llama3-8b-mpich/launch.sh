@@ -10,6 +10,8 @@ if [ -z "$dsforge_python" ] || ! "$dsforge_python" -c 'import dsforge.rank.main'
   printf 'dsforge: no Python with dsforge: activate its environment, or set DSFORGE_PYTHON\n' >&2
   exit 3
 fi
+# A restart of dsforge launch may have taken a spare in the place of a host.
+dsforge_hosts="${DSFORGE_HOSTFILE:-$dsforge_here/hostfile}"
 dsforge_mpi=$(command -v mpiexec.hydra) || dsforge_mpi=
 case $([ -z "$dsforge_mpi" ] || "$dsforge_mpi" --version) in
   *HYDRA*) ;;
@@ -19,6 +21,12 @@ case $([ -z "$dsforge_mpi" ] || "$dsforge_mpi" --version) in
     ;;
 esac
 
+# NCCL writes the cause of an error into the rank's log, it is silent otherwise
+export NCCL_DEBUG=WARN
+# as torchrun sets it, here under every launcher: the ranks of a host do not fight over its cores
+export OMP_NUM_THREADS=1
+# a collective that fails or outlasts launch.collective_timeout ends its rank, on every host
+export TORCH_NCCL_ASYNC_ERROR_HANDLING=3
 
 export DSFORGE_PLAN="$dsforge_here/plan.json"
 export DSFORGE_DS_CONFIG="$dsforge_here/ds_config.json"
@@ -47,7 +55,8 @@ fi
 export DSFORGE_CORPUS
 mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 
-export MASTER_ADDR=dgx-h100-01
+read -r MASTER_ADDR dsforge_slots < "$dsforge_hosts"
+export MASTER_ADDR
 export MASTER_PORT="${MASTER_PORT:-29500}"
 # This may itself be started by a rank of something else.
 unset -v RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK CROSS_RANK
@@ -61,27 +70,36 @@ case $dsforge_ssh in
 esac
 # Variables go by name: no value of them stands on a command line.
 dsforge_names=()
-for dsforge_name in CUDA_HOME DSFORGE_ATTEMPT_DIR DSFORGE_CHECKPOINT_DIR DSFORGE_CORPUS DSFORGE_DS_CONFIG DSFORGE_DUMP_PARAMETERS DSFORGE_LEASE DSFORGE_PLAN DSFORGE_ROOT DSFORGE_RUN_ID DSFORGE_SECRETS LD_LIBRARY_PATH PATH PYTHONPATH TORCH_EXTENSIONS_DIR XDG_CACHE_HOME MASTER_ADDR MASTER_PORT; do
+for dsforge_name in CUDA_HOME DSFORGE_ATTEMPT_DIR DSFORGE_CHECKPOINT_DIR DSFORGE_CORPUS DSFORGE_DS_CONFIG DSFORGE_DUMP_PARAMETERS DSFORGE_LEASE DSFORGE_PLAN DSFORGE_ROOT DSFORGE_RUN_ID DSFORGE_SECRETS LD_LIBRARY_PATH NCCL_DEBUG OMP_NUM_THREADS PATH PYTHONPATH TORCH_EXTENSIONS_DIR TORCH_NCCL_ASYNC_ERROR_HANDLING XDG_CACHE_HOME MASTER_ADDR MASTER_PORT; do
   [ -z "${!dsforge_name+set}" ] || dsforge_names+=("$dsforge_name")
 done
 # mpiexec says nothing when it loses a host; ssh does, unless it is told to be quiet.
 export HYDRA_LAUNCHER_EXTRA_ARGS="-o LogLevel=INFO $dsforge_ssh"
-dsforge_hosts=
+dsforge_listed=
 while read -r dsforge_host dsforge_slots; do
-  dsforge_hosts+=,$dsforge_host:${dsforge_slots#slots=}
-done < "$dsforge_here/hostfile"
+  dsforge_listed+=,$dsforge_host:${dsforge_slots#slots=}
+done < "$dsforge_hosts"
 dsforge_list=$(IFS=,; printf %s "${dsforge_names[*]}")
 # Over ssh from here, also inside an allocation of a scheduler.
 dsforge_words=(-launcher ssh -rmk user -bind-to none -wdir "$PWD")
-dsforge_words+=(-hosts "${dsforge_hosts#,}" -n 64 -genvlist "$dsforge_list")
+dsforge_words+=(-hosts "${dsforge_listed#,}" -n 64 -genvlist "$dsforge_list")
 if [ -n "${DSFORGE_LEASE:-}" ]; then
   # The supervisor ends the other ranks, and gives them the time to say why they ended.
   dsforge_words+=(-disable-auto-cleanup)
 fi
-dsforge_words+=("$dsforge_python" -u -m dsforge.rank.main dsforge.train.main)
+dsforge_words=("$dsforge_mpi" "${dsforge_words[@]}" "$dsforge_python" -u -m dsforge.rank.main dsforge.train.main)
 
+if [ -n "${DSFORGE_TELL:-}" ]; then
+  # Asked by dsforge launch --dry-run: what would start now, and under which variables.
+  {
+    env -0
+    printf '\0'
+    printf '%s\0' "${dsforge_words[@]}"
+  } > "$DSFORGE_TELL"
+  exit
+fi
 if [ -n "${DSFORGE_LEASE:-}" ]; then
-  exec "$dsforge_mpi" "${dsforge_words[@]}"
+  exec "${dsforge_words[@]}"
 fi
 # By hand: who tells this script to stop asks the ranks for a checkpoint, by a file that they look for: MPI ends
 # them otherwise, or tells ssh too. Asked again, they end at once.
@@ -92,7 +110,7 @@ dsforge_ask() {
 }
 trap 'dsforge_ask 2' INT
 trap 'dsforge_ask 15' TERM HUP
-setsid "$dsforge_mpi" "${dsforge_words[@]}" < /dev/null &
+setsid "${dsforge_words[@]}" < /dev/null &
 dsforge_started=$!
 # A signal ends `wait` early. The last code counts: bash may have lost it when it is asked for again.
 while :; do

@@ -36,6 +36,12 @@ if [ -z "$dsforge_python" ] || { [ -z "${DSFORGE_LEASE:-}" ] && ! "$dsforge_pyth
   exit 3
 fi
 
+# NCCL writes the cause of an error into the rank's log, it is silent otherwise
+export NCCL_DEBUG=WARN
+# the cores that launch.slurm.cpus_per_task has for a rank
+export OMP_NUM_THREADS=12
+# a collective that fails or outlasts launch.collective_timeout ends its rank, on every host
+export TORCH_NCCL_ASYNC_ERROR_HANDLING=3
 
 export DSFORGE_PLAN="$dsforge_here/plan.json"
 export DSFORGE_DS_CONFIG="$dsforge_here/ds_config.json"
@@ -64,14 +70,16 @@ fi
 export DSFORGE_CORPUS
 mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 
-# Ranks meet on the first host, under the address by which Slurm reaches it: a node's name need not resolve.
-read -r dsforge_first < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-dsforge_address=$(scontrol --oneliner show node "$dsforge_first" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
-export MASTER_ADDR="${dsforge_address:-$dsforge_first}"
+if [ -z "${DSFORGE_TELL:-}" ]; then
+  mapfile -t dsforge_hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+  # Ranks meet on the first host, under the address by which Slurm reaches it: a node's name need not resolve.
+  dsforge_address=$(scontrol --oneliner show node "${dsforge_hosts[0]}" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
+  export MASTER_ADDR="${dsforge_address:-${dsforge_hosts[0]}}"
+fi
 # They find RANK, WORLD_SIZE and the rest in Slurm's own variables (dsforge.rank.identity). When one ends, the
 # others have a minute to end too and to write why.
 # A step of an earlier attempt may still hold the nodes, when what held its ranks was killed.
-dsforge_step=(
+dsforge_words=(
   srun
   --nodes=8
   --ntasks=64
@@ -83,19 +91,29 @@ dsforge_step=(
   --overlap
   --kill-on-bad-exit=0
   --wait=60
-  --export=CUDA_HOME,DSFORGE_ATTEMPT_DIR,DSFORGE_CHECKPOINT_DIR,DSFORGE_CORPUS,DSFORGE_DS_CONFIG,DSFORGE_DUMP_PARAMETERS,DSFORGE_LEASE,DSFORGE_PLAN,DSFORGE_PYTHON,DSFORGE_ROOT,DSFORGE_RUN_ID,DSFORGE_SECRETS,HOME,LANG,LD_LIBRARY_PATH,MASTER_ADDR,MASTER_PORT,PATH,PYTHONPATH,TORCH_EXTENSIONS_DIR,USER,XDG_CACHE_HOME
+  --export=CUDA_HOME,DSFORGE_ATTEMPT_DIR,DSFORGE_CHECKPOINT_DIR,DSFORGE_CORPUS,DSFORGE_DS_CONFIG,DSFORGE_DUMP_PARAMETERS,DSFORGE_LEASE,DSFORGE_PLAN,DSFORGE_PYTHON,DSFORGE_ROOT,DSFORGE_RUN_ID,DSFORGE_SECRETS,HOME,LANG,LD_LIBRARY_PATH,MASTER_ADDR,MASTER_PORT,NCCL_DEBUG,OMP_NUM_THREADS,PATH,PYTHONPATH,TORCH_EXTENSIONS_DIR,TORCH_NCCL_ASYNC_ERROR_HANDLING,USER,XDG_CACHE_HOME
   "$dsforge_python" -m dsforge.rank.main dsforge.train.main
 )
+
+if [ -n "${DSFORGE_TELL:-}" ]; then
+  # Asked by dsforge launch --dry-run: what would start now, and under which variables.
+  {
+    env -0
+    printf '\0'
+    printf '%s\0' "${dsforge_words[@]}"
+  } > "$DSFORGE_TELL"
+  exit
+fi
 if [ -n "${DSFORGE_LEASE:-}" ]; then
   # Under dsforge launch, which tells the ranks what Slurm tells it.
-  exec "${dsforge_step[@]}"
+  exec "${dsforge_words[@]}"
 fi
 # Before the time limit Slurm signals this script; it tells the ranks to save and end.
 dsforge_out_of_time=
 trap 'dsforge_out_of_time=yes; scancel --signal=TERM "$SLURM_JOB_ID"' USR1
 # Cancelled: Slurm tells the ranks itself, and this script waits for them.
 trap : TERM
-"${dsforge_step[@]}" &
+"${dsforge_words[@]}" &
 dsforge_srun=$!
 # A signal ends `wait` early. The last code counts: bash may have lost it when it is asked for again.
 while :; do

@@ -10,7 +10,15 @@ if [ -z "$dsforge_python" ] || ! "$dsforge_python" -c 'import dsforge.launch.fan
   printf 'dsforge: no Python with dsforge: activate its environment, or set DSFORGE_PYTHON\n' >&2
   exit 3
 fi
+# A restart of dsforge launch may have taken a spare in the place of a host.
+dsforge_hosts="${DSFORGE_HOSTFILE:-$dsforge_here/hostfile}"
 
+# NCCL writes the cause of an error into the rank's log, it is silent otherwise
+export NCCL_DEBUG=WARN
+# as torchrun sets it, here under every launcher: the ranks of a host do not fight over its cores
+export OMP_NUM_THREADS=1
+# a collective that fails or outlasts launch.collective_timeout ends its rank, on every host
+export TORCH_NCCL_ASYNC_ERROR_HANDLING=3
 
 export DSFORGE_PLAN="$dsforge_here/plan.json"
 export DSFORGE_DS_CONFIG="$dsforge_here/ds_config.json"
@@ -40,24 +48,40 @@ export DSFORGE_CORPUS
 mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 
 # Variables go to the hosts through ssh's stdin: no value of them stands on a command line.
-exec "$dsforge_python" -u -m dsforge.launch.fan_out \
-  --hostfile "$dsforge_here/hostfile" \
-  --master-port "${MASTER_PORT:-29500}" \
-  --starter torchrun \
-  --pass CUDA_HOME \
-  --pass DSFORGE_ATTEMPT_DIR \
-  --pass DSFORGE_CHECKPOINT_DIR \
-  --pass DSFORGE_CORPUS \
-  --pass DSFORGE_DS_CONFIG \
-  --pass DSFORGE_DUMP_PARAMETERS \
-  --pass DSFORGE_LEASE \
-  --pass DSFORGE_PLAN \
-  --pass DSFORGE_ROOT \
-  --pass DSFORGE_RUN_ID \
-  --pass DSFORGE_SECRETS \
-  --pass LD_LIBRARY_PATH \
-  --pass PATH \
-  --pass PYTHONPATH \
-  --pass TORCH_EXTENSIONS_DIR \
-  --pass XDG_CACHE_HOME \
+dsforge_words=(
+  "$dsforge_python" -u -m dsforge.launch.fan_out
+  --hostfile "$dsforge_hosts"
+  --master-port "${MASTER_PORT:-29500}"
+  --starter torchrun
+  --pass CUDA_HOME
+  --pass DSFORGE_ATTEMPT_DIR
+  --pass DSFORGE_CHECKPOINT_DIR
+  --pass DSFORGE_CORPUS
+  --pass DSFORGE_DS_CONFIG
+  --pass DSFORGE_DUMP_PARAMETERS
+  --pass DSFORGE_LEASE
+  --pass DSFORGE_PLAN
+  --pass DSFORGE_ROOT
+  --pass DSFORGE_RUN_ID
+  --pass DSFORGE_SECRETS
+  --pass LD_LIBRARY_PATH
+  --pass NCCL_DEBUG
+  --pass OMP_NUM_THREADS
+  --pass PATH
+  --pass PYTHONPATH
+  --pass TORCH_EXTENSIONS_DIR
+  --pass TORCH_NCCL_ASYNC_ERROR_HANDLING
+  --pass XDG_CACHE_HOME
   -- dsforge.train.main
+)
+
+if [ -n "${DSFORGE_TELL:-}" ]; then
+  # Asked by dsforge launch --dry-run: what would start now, and under which variables.
+  {
+    env -0
+    printf '\0'
+    printf '%s\0' "${dsforge_words[@]}"
+  } > "$DSFORGE_TELL"
+  exit
+fi
+exec "${dsforge_words[@]}"

@@ -36,10 +36,23 @@ fi
 export DSFORGE_CORPUS
 mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 
-exec "${DSFORGE_DEEPSPEED:-deepspeed}" \
-  --hostfile "$dsforge_here/hostfile" \
-  --no_ssh_check \
-  --master_addr 127.0.0.1 \
-  --master_port "${MASTER_PORT:-29500}" \
-  --no_local_rank \
+dsforge_words=(
+  "${DSFORGE_DEEPSPEED:-deepspeed}"
+  --hostfile "$dsforge_here/hostfile"
+  --no_ssh_check
+  --master_addr 127.0.0.1
+  --master_port "${MASTER_PORT:-29500}"
+  --no_local_rank
   --module dsforge.rank.main dsforge.train.main
+)
+
+if [ -n "${DSFORGE_TELL:-}" ]; then
+  # Asked by dsforge launch --dry-run: what would start now, and under which variables.
+  {
+    env -0
+    printf '\0'
+    printf '%s\0' "${dsforge_words[@]}"
+  } > "$DSFORGE_TELL"
+  exit
+fi
+exec "${dsforge_words[@]}"

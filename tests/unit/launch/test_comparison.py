@@ -11,7 +11,8 @@ from ruamel.yaml import YAML
 
 from dsforge.base.errors import Finding, Severity
 from dsforge.launch.talk import SilenceError
-from dsforge.records.probe import Announced, FileMark, Folder, Gpu, Interface, Leftover, Listening
+from dsforge.records.gpus import ChosenGpus
+from dsforge.records.probe import Announced, FileMark, Folder, Gpu, Interface, Leftover, Listening, Question
 from tests.launch_support.answers import (
     DATA,
     GPU,
@@ -70,6 +71,29 @@ def test_fewer_gpus_than_slots():
     found = only(compared(hosts(facts(gpus=(GPU, GPU)), facts(gpus=(GPU,))), plan_on("h100-sxm-80gb")))
     assert (found.code, found.message) == ("DSF258", "it has 1 GPUs, its slots promise 2")
     assert "slots=1" in (found.hint or "")
+
+
+def test_chosen_gpus_that_a_host_does_not_have():
+    there = hosts(facts(gpus=(GPU,) * 4), facts(gpus=(GPU,) * 4))
+    chosen = ChosenGpus(((0, 3), (1, 6)))
+    found = only(compared(there, plan_on("h100-sxm-80gb"), chosen=chosen))
+    assert (found.code, found.place.host) == ("DSF258", "node-2")
+    assert found.message == "the recipe chooses GPU 6, it has 4"
+
+
+def test_a_fabric_that_ranks_are_told_to_use_is_there():
+    there = hosts(facts(gpus=(GPU, GPU), has_fabric=True), facts(gpus=(GPU, GPU)))
+    question = Question({"NCCL_NET": "IB"}, True, "node-1", {RUNS: "token"}, (DATA,), "/ops")
+    found = only(compared(there, plan_on("h100-sxm-80gb"), question=question))
+    assert (found.code, found.place.host) == ("DSF732", "node-2")
+
+
+def test_an_interface_that_a_host_looks_for_in_vain():
+    there = facts(announced=Announced("cluster.interface", "10.0.0.0/8", None, ("10.0.0.0/8",)))
+    found = only(compared(hosts(facts(), there)))
+    assert found.code == "DSF266"
+    assert found.message.startswith("cluster.interface=10.0.0.0/8 names 10.0.0.0/8, which it does not have")
+    assert found.hint == "name the interface, or a network in which every host has an address"
 
 
 def test_gpus_that_cannot_be_counted_are_not_taken_for_none():
@@ -156,7 +180,7 @@ def test_interfaces_that_differ_get_names_that_fit_all():
 def test_gloo_takes_no_list_of_names_that_some_hosts_lack():
     there = facts(announced=Announced("GLOO_SOCKET_IFNAME", "eth0", None, ("eth0",)), route="eno1")
     found = only(compared(hosts(facts(), there)))
-    assert "take GLOO_SOCKET_IFNAME out of launch.env" in (found.hint or "")
+    assert "take GLOO_SOCKET_IFNAME out of launch.env, and set cluster.interface=auto" in (found.hint or "")
 
 
 def test_a_loopback_address_is_found_only_where_there_are_several_hosts():

@@ -7,6 +7,7 @@ import pytest
 
 from dsforge.base.errors import DsforgeError
 from dsforge.launch.world import check_gpus, check_here, planned_hosts, report_difference, visible_gpus
+from dsforge.records.gpus import ChosenGpus
 from dsforge.records.streams import WorldReport
 from tests.launch_support.plans import make_plan
 
@@ -72,6 +73,15 @@ def test_too_few_gpus_are_an_environment_error(smi):
     with pytest.raises(DsforgeError, match="needs 2 GPUs on this machine, 1 are visible") as caught:
         check_gpus(plan, {**smi, "CUDA_VISIBLE_DEVICES": "3"})
     assert caught.value.exit_code == 3
+
+
+def test_chosen_gpus_must_be_there_and_the_users_list_does_not_count(smi):
+    plan = make_plan(world_size=2, accelerator="cuda")
+    hidden = {**smi, "CUDA_VISIBLE_DEVICES": "0"}
+    installed = visible_gpus(smi)
+    check_gpus(plan, hidden, ChosenGpus(((0, installed - 1),)))
+    with pytest.raises(DsforgeError, match=f"chooses GPU {installed} of this machine, which has {installed}"):
+        check_gpus(plan, smi, ChosenGpus(((0, installed),)))
 
 
 GOOD = WorldReport(1.0, 1, 1, 2, "a", 0, 11, 1, 12, 1)

@@ -32,11 +32,13 @@ def test_everything_of_the_attempt_ends_with_its_lease_and_nothing_else(tmp_path
     try:
         for process in started:
             process.stdout.readline()
+        (mine / "secrets-0").write_text("TOKEN=x")
         with lease.hold(mine / "lease"):
             watching = start(["-m", "dsforge.rank.guard"], mine)
             time.sleep(3 * guard.LEASE_CHECK_SECONDS)
             assert [process.poll() for process in (*started, watching)] == [None] * 4
         assert watching.wait(PATIENCE_SECONDS) == 0
+        assert not (mine / "secrets-0").exists()
         assert [process.wait(PATIENCE_SECONDS) for process in started[:2]] == [-9, -9]
         assert started[2].poll() is None
         assert len(processes.carrying("DSFORGE_ATTEMPT_DIR", str(other))) == 1

@@ -6,7 +6,13 @@ import socket
 
 import pytest
 
-from dsforge.rank.interfaces import addresses_of, announced, interfaces, route_to
+from dsforge.rank.interfaces import (
+    addresses_of,
+    announced,
+    interface_variables,
+    interfaces,
+    route_to,
+)
 from dsforge.records.probe import Interface
 
 THERE = (
@@ -75,3 +81,25 @@ def test_names_and_routes():
     assert addresses_of("nowhere.invalid") == ()
     assert addresses_of("127.0.0.1") == ("127.0.0.1",)
     assert route_to("127.0.0.1", THERE) == "lo"
+
+
+@pytest.mark.parametrize(
+    ("choice", "name"),
+    [
+        ("192.0.2.0/24", "eth0"),
+        ("198.51.0.0/16", "eth1"),
+        ("2001:db8::/32", "eth0"),
+        ("203.0.113.0/24", None),
+        ("127.0.0.0/8", None),
+    ],
+)
+def test_a_network_names_the_interface_with_an_address_in_it(choice: str, name: str | None):
+    gloo = {} if name is None else {"GLOO_SOCKET_IFNAME": name}
+    assert interface_variables(choice, (), THERE, gpus=False) == gloo
+    both = {} if name is None else {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}
+    assert interface_variables(choice, (), THERE, gpus=True) == both
+
+
+def test_auto_is_the_way_to_the_first_host_and_never_the_loopback():
+    assert interface_variables("auto", ("127.0.0.1",), interfaces(), gpus=False) == {}
+    assert interface_variables("auto", (), interfaces(), gpus=False) == {}

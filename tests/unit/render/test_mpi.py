@@ -49,6 +49,22 @@ def test_the_launcher_is_told_of_it(launcher: str, line: str):
     assert "eth0" not in left_open
 
 
+def test_what_hosts_look_for_is_looked_for_here_too():
+    hosts = ("h1 slots=4\nh2 slots=4\n", "hosts")
+
+    def script(launcher: str, choice: str) -> str:
+        cluster = {"cluster": {**NODES["cluster"], "interface": choice}}
+        return render(make_plan(loaded(cluster, {"launch": {"launcher": launcher}})), hosts).files[
+            "launch.sh"
+        ]
+
+    found = 'HYDRA_IFACE=$("$dsforge_python" -m dsforge.rank.interfaces auto "$MASTER_ADDR")'
+    assert found in script("mpich", "auto")
+    assert "OMPI_MCA_oob_tcp_if_include=10.0.0.0/16\n" in script("openmpi", "10.0.0.0/16")
+    assert "if_include=" not in script("openmpi", "auto")
+    assert "if_include=" not in script("openmpi", "2001:db8::/32")
+
+
 def test_hosts_that_do_not_fit_into_one_argument_are_refused():
     plan = _plan("mpich")
     hosts = {f"node{number:05}": 4 for number in range(11_000)}  # 12 bytes each, of 131,071

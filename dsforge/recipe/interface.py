@@ -1,0 +1,27 @@
+"""The network interface of ranks: by its name, by its network, or found on every host."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from dsforge.recipe import patterns
+
+AUTO = "auto"
+
+
+def is_found_on_hosts(text: str) -> bool:
+    """Tell whether each host has to look for the interface, which may be called otherwise on another."""
+    return text == AUTO or "/" in text
+
+
+def _checked(text: str) -> str:
+    if "/" in text:
+        ipaddress.ip_network(text)  # ValueError says what is wrong with it
+    return text
+
+
+InterfaceText = Annotated[str, Field(strict=True, pattern=patterns.INTERFACE), AfterValidator(_checked)]
+"""A name, a network as ADDRESS/BITS, or `auto`."""
