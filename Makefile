@@ -24,7 +24,7 @@ test-unit: $(DEV)
 
 # Two files at a time: a run waits for start-up, timers and shutdown while another computes.
 test-e2e: $(DEV)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "e2e or cluster"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "e2e or cluster"
 
 # What docs/how-to/dsforge.yml does for the recipes of other repositories; the bundles here are the golden ones.
 recipes: $(READY)

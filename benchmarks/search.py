@@ -59,7 +59,7 @@ def _search(recipe: Path, gpus: int) -> dict[str, Any]:
     (found,) = done.found
     return {
         "search_seconds": round(median(seconds), 2),
-        "steps_worked_out": done.opened,
+        "steps_worked_out": done.costed,
         "layout": found.candidate.values(),
         "step_seconds": round(found.step.total, 2),
     }

@@ -20,6 +20,25 @@ settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("dsforge")
 
 
+_LONGEST = (
+    *("test_verify.py", "test_faults.py", "test_launch.py"),
+    *("test_twenty_kills.py", "test_stop_requests.py"),
+)
+"""Files that take minutes, the longest first: begun last, one would run alone at the end."""
+
+_UNCOUNTED = ("property", "test_mapping.py", "test_against_transformers.py", "test_published_counts.py")
+"""Hundreds of examples each of what other tests cover line by line: counted, they take twice as long."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long files first, for runs of several files at a time; count no lines of mass examples."""
+    place = {name: number for number, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+    for item in items:
+        if not {item.path.name, item.path.parent.name}.isdisjoint(_UNCOUNTED):
+            item.add_marker("no_cover")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="Write golden files anew; then read the diff."
@@ -78,3 +97,10 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
         assert text.encode() == path.read_bytes()
 
     return compare
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what tests measured: faults on clusters say how long everything took to be down."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in getattr(report, "user_properties", ()):
+            terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {name}: {value}")

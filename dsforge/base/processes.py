@@ -21,6 +21,14 @@ class ProcessId:
     start: int
 
 
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A process at one moment: its state in proc(5) stat, and the kernel's function that it sleeps in."""
+
+    state: str
+    channel: str
+
+
 def _stat_fields(pid: int) -> list[str] | None:
     """Return the fields of /proc/PID/stat from the third (state) on, or None without such a process."""
     try:
@@ -41,6 +49,25 @@ def is_alive(process: ProcessId) -> bool:
     """Tell whether exactly this process still runs; one that only waits to be reaped does not."""
     fields = _stat_fields(process.pid)
     return fields is not None and int(fields[19]) == process.start and fields[0] not in ("Z", "X")
+
+
+def status_of(process: ProcessId) -> Status | None:
+    """Return what exactly this process does, None when it has ended."""
+    fields = _stat_fields(process.pid)
+    if fields is None or int(fields[19]) != process.start or fields[0] in ("Z", "X"):
+        return None
+    try:
+        channel = (_PROC / str(process.pid) / "wchan").read_text("ascii", "replace").strip()
+    except OSError:
+        channel = ""
+    return Status(fields[0], "" if channel == "0" else channel)
+
+
+def cpu_seconds_of_session(session: int) -> float:
+    """Return the CPU time that the live processes of a session have used."""
+    found = (_stat_fields(pid) for pid in _all_pids())
+    ticks = sum(int(one[11]) + int(one[12]) for one in found if one is not None and int(one[3]) == session)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def parent_of(pid: int) -> int | None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 JOB_ID = "SLURM_JOB_ID"
 """Set by Slurm in every process of an allocation."""
+RESTART_COUNT = "SLURM_RESTART_COUNT"
+"""How often Slurm has queued the job again; not set the first time."""
 _SECONDS = 60.0
 """For Slurm's controller to answer: its own clients wait for several times as long when it is busy."""
 _WAITING = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # ECMA-48: control sequences (CSI), operating-system commands (OSC, ended by BEL or ST), two-byte escapes.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-Z\\^-~]")
@@ -54,3 +55,16 @@ def without_secrets(line: str) -> str:
         if _SECRET_OPTION.search(match[1]) if match[1] else SECRET_NAME.search(match[2]):
             return line[: match.end()] + "..."
     return line
+
+
+def in_runs(numbers: Iterable[int], most: int = 8) -> str:
+    """Return numbers in order as `0-3, 6, 8`, the first `most` runs of them and how many are left out."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] + 1 == number:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    told = ", ".join("-".join(map(str, run)) for run in runs[:most])
+    left = sum(run[-1] - run[0] + 1 for run in runs[most:])
+    return f"{told} and {left} more" if left else told

@@ -40,11 +40,20 @@ def after_equals(environ: MutableMapping[str, str]) -> None:
         environ["COMP_CWORD"] = str(len(words))
 
 
+def keys(ctx: typer.Context, incomplete: str) -> Offers:
+    """Offer the keys of a recipe as they are, or, once a value is begun, as `changes`."""
+    from dsforge.recipe.fields import fields
+
+    if "=" in incomplete:
+        return changes(ctx, incomplete)
+    return [(field.key, field.description) for field in fields().values() if field.key.startswith(incomplete)]
+
+
 def changes(ctx: typer.Context, incomplete: str) -> Offers:
     """Offer the keys of a recipe as `key=`, and the values of the one key that is left."""
     from dsforge.recipe.fields import fields
 
-    words = ctx.params.get("changes") or ctx.params.get("arguments")
+    words = ctx.params.get("changes") or ctx.params.get("arguments") or ctx.params.get("words")
     given = [*(ctx.params.get("set_") or ()), *(words or ())]
     if given[-1:] == ["="]:  # bash makes `=` a word of its own
         field = fields().get(given[-2]) if len(given) > 1 else None

@@ -34,7 +34,7 @@ def explain(
             metavar="[KEY]... [KEY=VALUE]...",
             help="Keys such as parallel.tp, or sections; changes, such as batch.micro=4.",
             show_default=False,
-            autocompletion=complete.changes,
+            autocompletion=complete.keys,
         ),
     ] = None,
     layout: Annotated[

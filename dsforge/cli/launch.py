@@ -155,7 +155,11 @@ def _note_failure(outcome: RunOutcome) -> None:
     output.note(f"error[{outcome.exit.kind}]: {first}")
     if not outcome.tail:
         for text in more:
-            output.note(f"  hint: {text}")
+            output.note(f"  | {text.strip()}" if text.startswith("  ") else f"  hint: {text}")
+    if outcome.exit.hint is not None:
+        output.note(f"  hint: {outcome.exit.hint}")
+    if outcome.exit.not_restarted is not None:
+        output.note(f"  not restarted: {outcome.exit.not_restarted}")
     output.note(
         f"  hint: `dsforge runs logs {outcome.run_id}` shows every rank; records in {outcome.run_dir}"
     )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dsforge.base.errors import Finding
+    from dsforge.launch.building import Builds
     from dsforge.ops.preflight import Preflight
     from dsforge.recipe.load import LoadedRecipe
 
@@ -51,6 +52,9 @@ def preflight(
             "--exclude-failed", help="Plan anew without the hosts that fail, if the recipe allows it."
         ),
     ] = False,
+    build: Annotated[
+        bool, typer.Option("--build", help="Compile kernels once a host, and clear locks of killed builds.")
+    ] = False,
     timeout: Annotated[
         float, typer.Option(min=1, max=600, help="Seconds that a host has for an answer.")
     ] = 30.0,
@@ -65,9 +69,9 @@ def preflight(
         return load(recipe, changes, [*(set_ or ()), *more], profile, json=json)
 
     options = start_options(runs)
-    result = run_preflight(loaded(), options, timeout, quick=quick)
+    result = run_preflight(loaded(), options, timeout, quick=quick, build=build)
     if exclude_failed and not result.passed:
-        result = without_failed(result, loaded, options, timeout, quick=quick)
+        result = without_failed(result, loaded, options, timeout, quick=quick, build=build)
     output.findings(_fewer(result.findings))
     if json:
         output.as_json(result.as_dict())
@@ -94,6 +98,19 @@ def _fewer(findings: Sequence[Finding]) -> list[Finding]:
     return shown
 
 
+def _print_builds(builds: Builds) -> None:
+    for one in builds.hosts:
+        done = one.built
+        for lock in done.removed if done else ():
+            output.line(f"{one.host}: removed a lock that a killed build left: {lock}")
+        if done and done.built:
+            output.line(f"{one.host}: built {', '.join(done.built)} in {done.seconds:.0f} s")
+    if not builds.needed:
+        output.line("nothing is to be built: these ranks run no kernel that is compiled at their start")
+    elif not any(one.built and one.built.built for one in builds.hosts):
+        output.line(f"nothing was built: {', '.join(builds.needed)}")
+
+
 def _print(result: Preflight) -> None:
     rows = []
     for host in result.as_dict()["hosts"]:
@@ -104,6 +121,8 @@ def _print(result: Preflight) -> None:
         state = "ok" if host["passed"] else "failed" if known else "no answer"
         rows.append((host["host"], host.get("name", "-"), address, gpus, memory, state))
     output.table("", ("host", "name", "address", "GPUs", "memory", "state"), rows)
+    if result.builds is not None:
+        _print_builds(result.builds)
     sums = result.all_reduce
     if sums is not None:
         output.line(

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dsforge.base.exits import ExitCode
-from dsforge.base.text import first_line
+from dsforge.base.text import first_line, in_runs
 from dsforge.base.units import format_bytes, format_count, format_seconds
 from dsforge.cli import complete, output
 from dsforge.cli.options import JsonOption, RunsOption, runs_root
 from dsforge.cli.panels import PanelGroup
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dsforge.records.run_manifest import Revision
-    from dsforge.runs.details import MetricsSummary
+    from dsforge.runs.details import AttemptDetails, MetricsSummary, RunDetails
     from dsforge.runs.logs import RunLogs
     from dsforge.runs.registry import RunSummary
 
-app = typer.Typer(help="Runs: list, show, logs, stop.", cls=PanelGroup)
+app = typer.Typer(help="Runs: list, show, logs, stop, reap.", cls=PanelGroup)
 
 _ERROR_LINES = 20
+_MOST_FILES = 4
+_MOST_FAILURES = 5
+_MOST_OF_PACE = 6
+_MOST_HOSTS = 8
+"""Hosts of an attempt that are shown by name; --json has all."""
 _RUN_HELP = "A run's id, the beginning of one, or `latest`."
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=complete.runs)]
 LatestRunArgument = Annotated[
@@ -89,8 +97,8 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
     )
     if summary.loss is not None and summary.loss.time is not None:
         output.line(f"  lost      {_when(summary.loss.time)}")
-    for restart in found.state.restarts:
-        output.line(f"  restart   attempt {restart.attempt}: {first_line(restart.why)}")
+    _show_attempts(found)
+    _show_pace(found.attempts)
     if manifest is not None:
         output.line(f"  recipe    {manifest.recipe_path}, {_revision(manifest.revision)}")
         versions = ", ".join(f"{name} {text or '-'}" for name, text in sorted(manifest.versions.items()))
@@ -109,7 +117,38 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
         if found.way_on.command:
             output.line(f"  go on     {found.way_on.command}")
     if summary.state == "failed" and found.attempts:
+        _show_ranks(found.attempts[-1])
         _show_failure(summary, logs.read_logs(run_dir))
+
+
+def _show_pace(attempts: tuple[AttemptDetails, ...]) -> None:
+    """Tell the last times that the steps of a run became slow, or no longer were."""
+    told = [event for one in attempts for event in one.events if event.name in ("slow", "eased")]
+    for event in told[-_MOST_OF_PACE:]:
+        output.line(f"  {event.name:<9} {_when(event.time)}: {first_line(event.message)}")
+
+
+def _show_attempts(found: RunDetails) -> None:
+    """Tell why each attempt was made, on which hosts where there are several, and why there was no other."""
+    for restart in found.state.restarts:
+        why = f" ({_spelt(restart.reason)})" if restart.reason is not None else ""
+        output.line(f"  restart   attempt {restart.attempt}{why}: {first_line(restart.why)}")
+    if len(found.attempts) > 1 and any(len(attempt.hosts) > 1 for attempt in found.attempts):
+        for attempt in found.attempts:
+            output.line(f"  hosts     attempt {attempt.number} on {_some(attempt.hosts)}")
+    end = found.state.exit
+    if end is not None and end.not_restarted is not None:
+        why = f" ({_spelt(end.reason)})" if end.reason is not None else ""
+        output.line(f"  ended     not restarted{why}: {end.not_restarted}")
+
+
+def _spelt(reason: str) -> str:
+    return reason.replace("_", " ")
+
+
+def _some(hosts: Sequence[str]) -> str:
+    more = len(hosts) - _MOST_HOSTS
+    return ", ".join(hosts[:_MOST_HOSTS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _where(run: RunSummary) -> str:
@@ -129,12 +168,31 @@ def _figures(metrics: MetricsSummary) -> str:
     return ", ".join(found) or "speed is not known"
 
 
+def _show_ranks(attempt: AttemptDetails) -> None:
+    """Tell which ranks ended for which reason."""
+    from dsforge.launch.reasons import reason_of_rank
+
+    by_word: dict[str, list[int]] = {}
+    for record in attempt.exits:
+        by_word.setdefault(reason_of_rank(record) or "ok", []).append(record.rank)
+    recorded = {record.rank for record in attempt.exits}
+    if left := [report.rank for report in attempt.reports if report.rank not in recorded]:
+        by_word["no exit record"] = left
+    if by_word:
+        told = [f"{word.replace('_', ' ')}: {in_runs(ranks)}" for word, ranks in by_word.items()]
+        output.line(f"  ranks     {'; '.join(told)}")
+
+
 def _show_failure(run: RunSummary, found: RunLogs) -> None:
     if run.exit is not None and run.exit.rank is not None:
         host = f" on host {run.exit.host}" if run.exit.host else ""
         output.line(f"  failed    rank {run.exit.rank}{host}")
-    for log in found.files:
+    if run.exit is not None and run.exit.hint is not None:
+        output.line(f"  hint      {run.exit.hint}")
+    for log in found.files[:_MOST_FILES]:
         output.line(f"  log       {log}")
+    if (left := len(found.files) - _MOST_FILES) > 0:
+        output.line(f"  log       and {left} more files beside them")
     for line in found.first_error[:_ERROR_LINES]:
         output.line(f"  | {line.text}")
     if (left := len(found.first_error) - _ERROR_LINES) > 0:
@@ -151,17 +209,24 @@ def _revision(revision: Revision | None) -> str:
 def show_logs(
     run: RunArgument,
     rank: Annotated[int | None, typer.Option(min=0, help="One rank only.")] = None,
+    node: Annotated[int | None, typer.Option(min=0, help="The ranks of one node only.")] = None,
     attempt: Annotated[int | None, typer.Option(min=1, help="Default: the latest.")] = None,
     runs: RunsOption = None,
 ) -> None:
-    """Print the ranks' output, the first error's lines first."""
+    """Print the ranks' output, the first error first; what other ranks say alike stands there once."""
     from dsforge.runs import logs, registry
 
-    found = logs.read_logs(registry.find_run(runs_root(runs), run), rank=rank, attempt=attempt)
-    if found.first_error:
-        output.line("== first error")
-        for line in found.first_error:
-            output.line(f"[rank {line.rank}] {line.text}")
+    found = logs.read_logs(registry.find_run(runs_root(runs), run), rank=rank, node=node, attempt=attempt)
+    for number, failure in enumerate(found.failures[:_MOST_FAILURES]):
+        where = f"rank {failure.rank}{f' on host {failure.host}' if failure.host else ''}"
+        output.line(f"== {'another' if number else 'first'} error: {where}")
+        for text in failure.lines:
+            output.line(f"[rank {failure.rank}] {text}")
+        if failure.same:
+            output.line(f"== {len(failure.same)} more ranks the same: {in_runs(failure.same)}")
+    if (left := len(found.failures) - _MOST_FAILURES) > 0:
+        output.line(f"== {left} more kinds of errors: see `--rank` and `--node`")
+    if found.failures:
         output.line("== all lines")
     silent = True
     for line in found.lines():
@@ -169,7 +234,8 @@ def show_logs(
         silent = silent and line.rank is None
         output.line(f"[{mark}] {line.text}")
     if silent:
-        who = "the ranks" if rank is None else f"rank {rank}"
+        whose = "the ranks" if node is None else f"the ranks of node {node}"
+        who = whose if rank is None else f"rank {rank}"
         steps = f"the steps are in {found.metrics}, and " if found.metrics.is_file() else ""
         output.note(
             f"note: {who} wrote no output in attempt {found.attempt}; "
@@ -185,13 +251,46 @@ def stop_run(
     json: JsonOption = False,
 ) -> None:
     """Stop a run after a checkpoint, and every process of it, also when its supervisor is dead."""
-    from dsforge.runs import registry, stop
+    from dsforge.launch import reap
+    from dsforge.runs import registry
 
     if json:
         output.use_json()
-    result = stop.stop_run(registry.find_run(runs_root(runs), run), at_once=now)
+    result = reap.stop(registry.find_run(runs_root(runs), run), dict(os.environ), at_once=now)
     if json:
         output.as_json({"run_id": result.run_id, "how": result.how, "message": result.message})
     else:
         output.line(f"{result.run_id}: {result.message}")
     raise typer.Exit(int(ExitCode.ENVIRONMENT if result.how == "late" else ExitCode.OK))
+
+
+@app.command("reap")
+def reap_runs(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help=f"{_RUN_HELP} Default: all that are lost.", autocompletion=complete.runs
+        ),
+    ] = None,
+    runs: RunsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """End what runs whose supervisor is dead have left, on every host. Exit 3 when a host does not answer."""
+    from dataclasses import asdict
+
+    from dsforge.launch import reap
+    from dsforge.runs import registry
+
+    if json:
+        output.use_json()
+    root = runs_root(runs)
+    chosen = [registry.find_run(root, run)] if run is not None else registry.lost_runs(root)
+    reaped = [reap.reap(run_dir, dict(os.environ)) for run_dir in chosen]
+    if json:
+        output.as_json({"runs": [{**asdict(one), "clean": one.is_clean} for one in reaped]})
+    else:
+        for one in reaped:
+            output.line(f"{one.run_id}: {one.words}")
+        if not reaped:
+            output.note("note: no run is lost")
+    raise typer.Exit(int(ExitCode.OK if all(one.is_clean for one in reaped) else ExitCode.ENVIRONMENT))

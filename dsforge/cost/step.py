@@ -24,6 +24,7 @@ _INTERLEAVED_SENDS = 0.3
 class StepSeconds:
     """A step's time. `compute`: forward and backward of the layers; `head`: of the output and the loss.
 
+    `optimizer`: the update on the GPU and what summing gradients moves; `offload`: the update on the host.
     The others are what compute does not hide: activations of TP, CP and EP, the pipeline's sends and its
     bubble, gradients or sharded weights.
     """

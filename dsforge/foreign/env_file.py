@@ -22,7 +22,10 @@ def check_env_file(text: str, file: str) -> list[Finding]:
     for number, line in enumerate(lines, start=1):
         place = Place(file, number, 1)
         name, equals, value = line.partition("=")
-        if not line.strip():
+        if "\r" in line.rstrip("\r"):
+            message = "a carriage return: the launcher reads two lines here, and crashes on the second"
+            found.append(_error("DSF680", message, place, "values have no line ends: remove it"))
+        elif not line.strip():
             message = "a blank line: the launcher crashes on it (it expects NAME=VALUE)"
             found.append(_error("DSF680", message, place, "remove the line"))
         elif not equals:

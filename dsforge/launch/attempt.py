@@ -8,27 +8,32 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from dsforge.base import lease, processes
+from dsforge.base import lease, oom, processes
 from dsforge.base.canonical import dump_line
-from dsforge.base.exits import ExitCode, ExitKind, code_of_signal
+from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.files import append_line
-from dsforge.base.processes import ProcessId, signal_name
+from dsforge.base.oom import OomWatch
+from dsforge.base.processes import ProcessId
 from dsforge.base.text import first_line, without_escapes
 from dsforge.launch.asking import Asking
-from dsforge.launch.cause import STOPPED, Cause, Evidence, LostHost, find_cause
+from dsforge.launch.cause import STOPPED, Cause, Evidence, LostHost, asked_to_stop, find_cause, with_lines
 from dsforge.launch.command import beginning, checkpoint_dir
-from dsforge.launch.external_resume import makes_steps
 from dsforge.launch.far import Far
 from dsforge.launch.follow import SUPERVISOR, Follower, Item
 from dsforge.launch.guard import guarded
 from dsforge.launch.launchers import launcher_of
+from dsforge.launch.mends import mend_of
+from dsforge.launch.program_end import ProgramEnd
+from dsforge.launch.reasons import End, reason_of
 from dsforge.launch.runner import Runner, start
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.stop import Stopper
 from dsforge.launch.telling import progress_of
 from dsforge.launch.types import Command, LaunchRequest, OnEvent, ProgressEvent
+from dsforge.launch.watchdog import Watchdog
+from dsforge.records.reasons import Reason
 from dsforge.records.run_dir import RunDir
-from dsforge.records.streams import Event, WorldReport
+from dsforge.records.streams import Event, MetricsLine, WorldReport
 from dsforge.records.way_on import find_way_on
 
 _REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -65,19 +70,20 @@ class Attempt:
         self._signals = signals
         self._last_seen: dict[int, float] = {}
         self._vanished: dict[int, float] = {}
+        self._memory: dict[int, OomWatch] = {}
         self._asking = Asking(request.plan.launch.stop_timeout_seconds)
         self._runner_code: int | None = None
         self._node_launcher: int | None = None
         self._joined_told = False
-        self._makes_steps = makes_steps(request, checkpoint_dir(request, run_dir))
+        self._program_end = ProgramEnd(request, checkpoint_dir(request, run_dir))
         self._first_asked: float | None = None
+        self._watchdog = Watchdog(request.plan, self._directory, self.follower, self._far, self._tell)
 
     def run(self, command: Command, on_state: Callable[[str, ProcessId], None]) -> Cause | None:
         """Run to the end and return the cause of a failure, None for success; OSError when the disk refuses.
 
-        Whatever happens, no process of the attempt is left.
+        Its folder is there. Whatever happens, no process of the attempt is left.
         """
-        self._directory.path.mkdir()
         environ = {**self._request.environ, **command.environ}
         # The guard comes before what it guards and leaves after it.
         with lease.hold(self._directory.lease), guarded(environ, self._directory.path) as guard_pid:
@@ -92,27 +98,19 @@ class Attempt:
                 if self.follower.succeeded:
                     stopper.finish(_LAUNCHER_END_SECONDS)
                     self._take_news()
-                    return self._idle() if self._makes_steps else None
+                    fault = self._program_end.fault(self.follower)
+                    return self._with_reason(fault) if fault is not None else None
                 on_state("stopping", runner.identity)
                 if verdict is not None:
                     self._tell("stopping", verdict.message)
                 stopper.stop(self._wrappers())
                 self._take_news()
-                return verdict or self._cause(runner)
+                return self._with_reason(verdict) if verdict is not None else self._cause(runner)
             finally:
                 stopper.kill()
                 # Their readers remove them; who was killed before it read has left one.
                 self._directory.remove_secrets()
                 processes.reap(self._sessions(runner), but=runner.identity.pid)
-
-    def _idle(self) -> Cause | None:
-        """Return that every rank ended well and no step was made, None where one was."""
-        if self.follower.last_metrics is not None:
-            return None
-        last = self.follower.exits[self._plan.layout.world_size - 1]
-        message = "every rank ended with code 0, but the program made no step: its log says why"
-        code = int(ExitCode.BEFORE_FIRST_STEP)
-        return Cause(ExitKind.BEFORE_FIRST_STEP, code, message, last.rank, tail=last.tail)
 
     def _watch(self, runner: Runner, on_stopping: Callable[[], None]) -> Cause | None:
         """Return when the attempt is over: a cause that dsforge itself sets, or None to look for one."""
@@ -197,16 +195,24 @@ class Attempt:
 
     def _cause(self, runner: Runner) -> Cause:
         """Return why the attempt ended that did not end well; for one that was stopped, with the way on."""
-        cause = self._stopped(runner) if self._asking.begun else None
-        cause = cause or find_cause(self._evidence(runner))
+        stopped = self._stopped(runner) if self._asking.begun else None
+        cause = self._with_reason(stopped) if stopped is not None else find_cause(self._evidence(runner))
         if cause.kind not in STOPPED:
-            return cause
+            # Ranks whose collective operation is out of time say nothing of the one that they waited for.
+            seen = self._watchdog.words if cause.reason is Reason.HUNG else ()
+            message = with_lines(cause.message, seen)
+            return replace(cause, message=message, hint=mend_of(cause.reason, self._plan))
         metrics = self.follower.last_metrics
         begun = beginning(self._request, self._run_dir)
         way_on = find_way_on(begun, metrics.step if metrics else None)
         message = way_on.after(first_line(cause.message))
         self._record("stopped", message, **way_on.as_dict())
         return replace(cause, message=message)
+
+    def _with_reason(self, cause: Cause) -> Cause:
+        """Return a cause that dsforge itself sets with its reason."""
+        end = End(cause.kind, signal=cause.signal, lines=cause.tail, met=self.follower.joined)
+        return replace(cause, reason=reason_of(end))
 
     def _stopped(self, runner: Runner) -> Cause | None:
         """Return that dsforge or its runner was told to stop, and what came between; None when a rank was."""
@@ -216,9 +222,8 @@ class Attempt:
         if self._launcher.keeper and self._lost_nodes() and number == signal.SIGTERM:
             return None  # so a scheduler ends what is left of a job that has lost a host
         who = "" if self._signals.first else f"{self._launcher.runner} was "
-        message = f"{who}stopped by {signal_name(number)}"
-        if number == self._launcher.notice:
-            number, message = signal.SIGTERM, "stopped before the end of the job's time"
+        cause = asked_to_stop(number, self._launcher.notice)
+        message = who + cause.message
         if self._signals.at_once:
             message += ", at once"
         elif self._failed():
@@ -227,8 +232,7 @@ class Attempt:
             message += (
                 f", but not all was done within launch.stop_timeout, {self._asking.timeout_seconds:g} s"
             )
-        kind = ExitKind.INTERRUPTED if number == signal.SIGINT else ExitKind.TERMINATED
-        return Cause(kind, code_of_signal(number), message, signal=number)
+        return replace(cause, message=message)
 
     def _own_cause(self, started: float) -> Cause | None:
         follower, launch = self.follower, self._plan.launch
@@ -247,15 +251,7 @@ class Attempt:
                 rank=follower.silent_ranks[0] if silent else None,
             )
         # Before the ranks have joined it is the rendezvous that has a limit.
-        if follower.joined and 0 < launch.watchdog_seconds < now - follower.last_progress:
-            step = follower.last_metrics.step if follower.last_metrics else None
-            return Cause(
-                ExitKind.WATCHDOG,
-                int(ExitCode.WATCHDOG),
-                f"no progress for launch.watchdog, {launch.watchdog_seconds:g} s; "
-                + ("no step was made" if step is None else f"the last step was {step}"),
-            )
-        return None
+        return self._watchdog.look() if follower.joined else None
 
     def _take_news(self) -> None:
         for item in self.follower.poll():
@@ -269,6 +265,10 @@ class Attempt:
             parent = processes.parent_of(item.pid)
             is_launcher = parent and self._launcher.on_host in processes.command_of(parent)
             self._node_launcher = parent if is_launcher else None
+        if isinstance(item, WorldReport) and not self._far.is_far(item):
+            self._memory[item.rank] = oom.watch(item.pid)
+        if isinstance(item, MetricsLine):
+            self._watchdog.take(item)
         self._on_event(progress_of(item, self._number))
 
     def _tell(self, name: str, message: str) -> None:
@@ -304,8 +304,13 @@ class Attempt:
             node_launcher_pid=self._node_launcher,
             launcher_log=_lines(self._directory.launcher_log.read_bytes())[-_LOG_LINES:],
             last_step=metrics.step if metrics else None,
+            oom_killed=frozenset(rank for rank in self._vanished if self._is_oom_killed(rank)),
             runner_signal=max(0, -(self._runner_code or 0)) if self._launcher.keeper else 0,
         )
+
+    def _is_oom_killed(self, rank: int) -> bool:
+        near = self._memory.get(rank)
+        return near.has_killed() if near is not None else rank in self.follower.oom_killed
 
     def _lost_nodes(self) -> dict[int, LostHost]:
         """Return the hosts that are gone, with a scheduler also those of which it, or a death, says so."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dsforge.base.exits import ExitCode, ExitKind, code_of_signal
 from dsforge.base.processes import signal_name
+from dsforge.launch.reasons import End, reason_of
+from dsforge.records.reasons import Reason
 from dsforge.records.run_state import RunExit
 from dsforge.records.streams import ExitRecord, WorldReport
 
@@ -52,13 +55,15 @@ class Evidence:
     node_launcher_pid: int | None
     launcher_log: Sequence[str]
     last_step: int | None
+    oom_killed: frozenset[int] = frozenset()
+    """Vanished ranks around which the kernel has ended a process for want of memory."""
     runner_signal: int = 0
     """What killed a runner whose ranks a scheduler then kills, before anybody was told to stop; or 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why an attempt ended. `kind` is the plain cause, whether or not a step was made."""
+    """Why an attempt ended. `kind` is the plain cause, whether or not a step was made; `reason` its word."""
 
     kind: ExitKind
     code: int
@@ -67,6 +72,8 @@ class Cause:
     signal: int | None = None
     host: str | None = None
     tail: tuple[str, ...] = ()
+    reason: Reason = Reason.UNKNOWN
+    hint: str | None = None
 
     def as_exit(self, *, stepped: bool) -> RunExit:
         """Return the exit of a run that ends by this cause; before the first step the code is 4."""
@@ -80,11 +87,34 @@ class Cause:
             rank=self.rank,
             signal=self.signal,
             host=self.host,
+            reason=self.reason.value,
+            hint=self.hint,
         )
+
+
+def asked_to_stop(number: int, notice: int | None, when: str = "") -> Cause:
+    """Return that dsforge itself was asked to stop by a signal; `notice`: a scheduler's, of the job's end."""
+    message = f"stopped by {signal_name(number)}{when}"
+    if number == notice:
+        number, message = signal.SIGTERM, "stopped before the end of the job's time"
+    kind = ExitKind.INTERRUPTED if number == signal.SIGINT else ExitKind.TERMINATED
+    return Cause(kind, code_of_signal(number), message, signal=number)
 
 
 def find_cause(evidence: Evidence) -> Cause:
     """Return the first cause: what ended a rank or a launcher, never what only followed from it."""
+    cause = _first_cause(evidence)
+    end = End(
+        cause.kind,
+        signal=cause.signal,
+        lines=cause.tail,
+        launcher_lines=evidence.launcher_log,
+        oom_killed=_is_oom_killed(cause.rank, evidence),
+    )
+    return replace(cause, message=_with_tail(cause.message, cause.tail), reason=reason_of(end))
+
+
+def _first_cause(evidence: Evidence) -> Cause:
     mismatched = [record for record in evidence.exits.values() if record.cause == "world_mismatch"]
     if mismatched:
         first = min(mismatched, key=lambda record: record.rank)
@@ -114,13 +144,21 @@ def find_cause(evidence: Evidence) -> Cause:
         ]
     if evidence.runner_signal and all(rank in evidence.vanished for _, rank in own):
         who = f"{evidence.runner} (pid {evidence.runner_pid})"
-        cause = _launcher_died(who, evidence.runner_signal, _when(evidence.last_step))
-    elif own:
+        return _launcher_died(who, evidence.runner_signal, _when(evidence.last_step))
+    if own:
         _, rank = min(own)
-        cause = _cause_of_rank(rank, evidence)
-    else:
-        cause = _cause_outside_ranks(evidence)
-    return replace(cause, message=_with_tail(cause.message, cause.tail))
+        return _cause_of_rank(rank, evidence)
+    return _cause_outside_ranks(evidence)
+
+
+def _by(number: int, rank: int, evidence: Evidence) -> str:
+    is_oom = number == _SIGKILL and _is_oom_killed(rank, evidence)
+    return signal_name(number) + (", the kernel's out-of-memory killer," if is_oom else "")
+
+
+def _is_oom_killed(rank: int | None, evidence: Evidence) -> bool:
+    record = evidence.exits.get(rank) if rank is not None else None
+    return record.oom_killed if record is not None else rank in evidence.oom_killed
 
 
 def _cause_of_rank(rank: int, evidence: Evidence) -> Cause:
@@ -138,14 +176,16 @@ def _cause_of_rank(rank: int, evidence: Evidence) -> Cause:
         if returned > 0:
             message = f"{who} ended with code {returned} {when} and could leave no record"
             return Cause(ExitKind.RANK_FAILED, returned, message, rank, None, host, tail)
-        return _killed(rank, -returned, f"{who} was killed by {signal_name(-returned)} {when}", host, tail)
+        return _killed(
+            rank, -returned, f"{who} was killed by {_by(-returned, rank, evidence)} {when}", host, tail
+        )
     if record.cause == "stopped":
         # A trainer that was told on its own has no wrapper that would know of it.
         message = f"{who} was {record.message}" if record.signal else f"{who} {record.message}"
         return Cause(ExitKind.TERMINATED, int(ExitCode.TERMINATED), message, rank, record.signal, host)
     if record.cause == "signal":
         number = record.signal or _SIGKILL
-        message = f"{who} was killed by {signal_name(number)} {when}"
+        message = f"{who} was killed by {_by(number, rank, evidence)} {when}"
         return _killed(rank, number, message, host, record.tail)
     message = f"{who} exited with code {record.code} {when}"
     return Cause(ExitKind.RANK_FAILED, record.code, message, rank, None, host, record.tail)
@@ -227,6 +267,10 @@ def _when(last_step: int | None) -> str:
     return "before the first step" if last_step is None else f"after step {last_step}"
 
 
-def _with_tail(message: str, tail: Sequence[str]) -> str:
-    lines = [line for line in tail if line.strip()][-_MESSAGE_LINES:]
+def with_lines(message: str, lines: Sequence[str]) -> str:
+    """Return a message with lines under it that say more."""
     return "\n".join([message, *(f"  {line}" for line in lines)])
+
+
+def _with_tail(message: str, tail: Sequence[str]) -> str:
+    return with_lines(message, [line for line in tail if line.strip()][-_MESSAGE_LINES:])

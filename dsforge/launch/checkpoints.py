@@ -15,7 +15,7 @@ from dsforge.launch.types import LaunchRequest
 from dsforge.layout.shape import padded_vocab
 from dsforge.plan.types import Plan
 from dsforge.records.checkpoint import MANIFEST_NAME, CheckpointManifest, read_manifest, whole_checkpoints
-from dsforge.train.fits import layout_facts, model_difference, order_facts
+from dsforge.train.fits import layout_difference, model_difference, order_facts
 
 
 def check_checkpoints(request: LaunchRequest) -> None:
@@ -41,14 +41,25 @@ def check_checkpoints(request: LaunchRequest) -> None:
         )
 
 
+def newest_difference(folder: Path, plan: Plan) -> str | None:
+    """Return how the newest whole checkpoint of a folder differs from a plan; None where nothing does."""
+    try:
+        whole = whole_checkpoints(folder)
+    except OSError as error:
+        return f"its checkpoints cannot be looked through: {error.strerror}"
+    manifest = read_manifest(whole[-1][1]) if whole else None
+    if not isinstance(manifest, CheckpointManifest):
+        return None
+    difference = difference_from_plan(manifest, plan)
+    return f"of the checkpoint of step {manifest.step} {difference}" if difference is not None else None
+
+
 def difference_from_plan(manifest: CheckpointManifest, plan: Plan) -> str | None:
     """Return how a checkpoint differs from a plan that would go on from it, or None."""
     if manifest.trainer != plan.trainer:
         return f"trainer was {manifest.trainer}, the plan says {plan.trainer}"
-    saved = manifest.layout
-    for name, planned in layout_facts(plan).items():
-        if name in saved and saved[name] != planned:
-            return f"{name} was {saved[name]}, the plan says {planned}{_padding(manifest, plan)}"
+    if (difference := layout_difference(manifest, plan)) is not None:
+        return f"{difference}{_padding(manifest, plan)}"
     if manifest.consumed_samples != manifest.step * plan.batch.global_size:
         samples = f"{manifest.consumed_samples} samples in {manifest.step} steps"
         return f"it has seen {samples}, the plan's global batch is {plan.batch.global_size}"

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from dsforge.base.errors import DsforgeError
+from dsforge.launch.launchers import launcher_of
 from dsforge.launch.types import Command, LaunchDescription, LaunchRequest
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
@@ -45,16 +46,19 @@ def build_command(
     run_dir: RunDir,
     attempt: int,
     *,
+    bundle: Path,
     bash: Path,
     deepspeed: Path | None,
     master_port: str,
     ops_dir: Path,
     python_path: str | None = None,
 ) -> Command:
-    """Return what starts one attempt: exactly the bundle's launch.sh, as a user can run it by hand."""
+    """Return what starts one attempt: a bundle's launch.sh, as a user can run it by hand."""
     caller = {**request.environ, **request.plan.launch.env}
     attempt_dir = run_dir.attempt(attempt)
+    here = launcher_of(request.plan).here
     environ = {
+        **({} if here else {environment.HOSTFILE: str(attempt_dir.hostfile)}),
         environment.ROOT: str(request.recipe_root),
         environment.ATTEMPT_DIR: str(attempt_dir.path),
         environment.CHECKPOINT_DIR: str(checkpoint_dir(request, run_dir)),
@@ -78,7 +82,7 @@ def build_command(
         environ["PYTHONPATH"] = python_path
     environ.update(request.extra_environ)
     return Command(
-        argv=(str(bash), str(run_dir.bundle / "launch.sh")),
+        argv=(str(bash), str(bundle / "launch.sh")),
         environ=environ,
         cwd=attempt_dir.path,
     )
@@ -99,6 +103,7 @@ def describe_launch(
         request,
         run_dir,
         1,
+        bundle=run_dir.bundle,
         bash=bash or Path("bash"),
         deepspeed=deepspeed,
         master_port=request.environ.get("MASTER_PORT") or FREE_PORT,

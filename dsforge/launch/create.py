@@ -8,6 +8,7 @@ import socket
 import time
 from pathlib import Path
 
+from dsforge.base import slurm
 from dsforge.base.canonical import sha256_text, sha256_value
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
@@ -28,6 +29,8 @@ def create_run(request: LaunchRequest) -> RunDir:
         checkpoint_dir(request, run_dir).mkdir(parents=True, exist_ok=True)
         note_layout(request)
         write_atomically(run_dir.manifest, _manifest(request, run_dir).to_json())
+        if slurm.is_job(job := request.environ.get(slurm.JOB_ID, "")):
+            write_atomically(run_dir.allocation, f"{job}\n")
     except OSError as error:
         raise disk_error(request.runs_root, error) from error
     return run_dir

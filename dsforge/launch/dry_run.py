@@ -12,6 +12,7 @@ from dsforge.launch import machine
 from dsforge.launch.command import FREE_PORT, build_command
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.preflight import Preflight
+from dsforge.launch.stand_in import AttemptHosts
 from dsforge.launch.types import Command, HostStart, LaunchDescription, LaunchRequest, Started
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
@@ -40,12 +41,15 @@ def tell_starts(
             request,
             run_dir,
             1,
+            bundle=run_dir.bundle,
             bash=found.bash,
             deepspeed=found.deepspeed,
             master_port=request.environ.get("MASTER_PORT") or FREE_PORT,
             ops_dir=found.ops_dir,
             python_path=machine.python_path(request.environ),
         )
+        command.cwd.mkdir()
+        AttemptHosts(request, run_dir, found).write(run_dir.attempt(1))
         told = Path(folder) / "told"
         hidden = dict.fromkeys(request.plan.launch.env_from, _NOT_SHOWN)
         own = {**hidden, **command.environ, **(around or {}), environment.TOLD: str(told)}
@@ -63,7 +67,6 @@ def tell_starts(
 
 def _run(command: Command, environ: Mapping[str, str]) -> str | None:
     """Run a script to where it tells; return its last word where it ends before."""
-    command.cwd.mkdir()
     try:
         done = subprocess.run(
             command.argv,

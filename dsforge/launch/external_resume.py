@@ -41,21 +41,6 @@ def check_resume(request: LaunchRequest, marks: Sequence[str]) -> None:
     _check_rows(named, plan, marks)
 
 
-def makes_steps(request: LaunchRequest, folder: Path) -> bool:
-    """Tell whether an external program must make a step to end well: it tells of them, and begins anew.
-
-    `folder` is where its checkpoints lie. One that goes on from a checkpoint may have nothing left to do.
-    """
-    plan = request.plan
-    if plan.external is None or not flavour_of(plan.external.flavour).marks:
-        return False
-    if plan.checkpoint.resume == "never":
-        return True
-    named = request.recipe_root / plan.checkpoint.resume
-    marks = flavour_of(plan.external.flavour).checkpoint_marks
-    return not any((place / mark).exists() for place in (folder, named) for mark in marks)
-
-
 def note_layout(request: LaunchRequest) -> None:
     """Write beside the checkpoints of an external program under which layout they are saved; OSError."""
     plan = request.plan

@@ -15,6 +15,7 @@ from dsforge.records.streams import (
     Heartbeat,
     HostEnd,
     MetricsLine,
+    StackSample,
     WorldReport,
     parse_line,
     read_lines,
@@ -40,8 +41,13 @@ class Follower:
         self.joined = False
         self.gone: dict[int, float] = {}
         """Ranks on other hosts whose wrapper has vanished, as their guards say, and when it was last seen."""
+        self.oom_killed: set[int] = set()
+        """Those of them around which the kernel has ended a process for want of memory."""
         self.clean_nodes: set[int] = set()
         """Nodes on other hosts where nothing of the attempt is left."""
+        self.samples: list[StackSample] = []
+        """Answers to the last inquiry."""
+        self._inquiries = 0
         self.mismatch: tuple[WorldReport, str] | None = None
         self.last_progress = time.monotonic()
         self._plan = plan
@@ -65,13 +71,22 @@ class Follower:
                 self._offsets[path] = offset
                 item = parse_line(line)
                 match item:
-                    case Heartbeat(time=seen, rank=rank, gone=True):
+                    case Heartbeat(time=seen, rank=rank, gone=True, oom_killed=oom_killed):
                         self.gone.setdefault(rank, seen)
+                        self.oom_killed |= {rank} if oom_killed else set()
+                    case StackSample(request=request) if request == self._inquiries:
+                        self.samples.append(item)
                     case HostEnd(node=node):
                         self.clean_nodes.add(node)
                 if isinstance(item, Item) and self._take(item):
                     found.append(item)
         return sorted(found, key=lambda item: item.time)
+
+    def begin_inquiry(self) -> int:
+        """Return the number of a new inquiry, whose answers alone are kept from now on."""
+        self._inquiries += 1
+        self.samples = []
+        return self._inquiries
 
     @property
     def succeeded(self) -> bool:

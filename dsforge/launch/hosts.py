@@ -67,7 +67,7 @@ def check_hosts(request: LaunchRequest, hosts: Sequence[str], seconds: float = A
     room = _room(request)
     with _tokens(room) as (names, texts):
         question = Question(
-            environ={"PATH": environ.get("PATH", os.defpath), **plan.launch.env},
+            environ=host_environ(plan, environ),
             gpus=plan.accelerator == "cuda",
             master="127.0.0.1" if launcher_of(plan).here else hosts[0],
             folders=names,
@@ -81,7 +81,7 @@ def check_hosts(request: LaunchRequest, hosts: Sequence[str], seconds: float = A
             raise DsforgeError("DSF276", str(error), exit_code=ExitCode.ENVIRONMENT) from None
         port = machine.wanted_port(environ)
         ports = (port,) if port is not None else machine.some_ports(_PORTS)
-        seen = tuple(survey(hosts, _command(plan, environ, seconds), environ, question, ports, seconds))
+        seen = tuple(survey(hosts, probe_command(plan, environ, seconds), environ, question, ports, seconds))
         here = host_facts(question)
     known = Known(
         plan=plan,
@@ -110,7 +110,13 @@ def refuse(check: HostCheck) -> None:
     )
 
 
-def _command(plan: Plan, environ: Mapping[str, str], seconds: float) -> Callable[[str], list[str]]:
+def host_environ(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what ranks have over a host's own variables."""
+    return {"PATH": environ.get("PATH", os.defpath), **plan.launch.env}
+
+
+def probe_command(plan: Plan, environ: Mapping[str, str], seconds: float) -> Callable[[str], list[str]]:
+    """Return what runs, here with `environ`, the probe on a host: over ssh where the launcher does so."""
     launcher = launcher_of(plan)
     path = machine.python_path(environ)
     environ = environ if path is None else {**environ, "PYTHONPATH": path}

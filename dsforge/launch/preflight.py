@@ -31,6 +31,7 @@ class Preflight:
     deepspeed: Path | None
     ops_dir: Path
     hosts: tuple[str, ...]
+    spares: tuple[str, ...]
     refusals: tuple[DsforgeError, ...]
 
 
@@ -64,4 +65,12 @@ def look(request: LaunchRequest) -> Preflight:
         tried(lambda: check_program(program, request.recipe_root))
         tried(lambda: check_options(program, request.recipe_root))
         tried(lambda: check_resume(request, flavour_of(program.flavour).checkpoint_marks))
-    return Preflight(bash, deepspeed, op_cache.ops_dir(request.environ), hosts, tuple(refusals))
+    nodes = plan.layout.nodes
+    return Preflight(
+        bash,
+        deepspeed,
+        op_cache.ops_dir(request.environ),
+        hosts[:nodes],
+        hosts[nodes:],
+        tuple(refusals),
+    )

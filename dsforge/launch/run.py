@@ -9,39 +9,42 @@ import os
 import socket
 import time
 from dataclasses import replace
+from functools import partial
 
 from dsforge.base import lease, prctl, processes
+from dsforge.base.canonical import dump_line
 from dsforge.base.exits import ExitCode, ExitKind
+from dsforge.base.files import append_line
 from dsforge.launch import machine, op_cache
 from dsforge.launch.attempt import Attempt
-from dsforge.launch.cause import STOPPED, Cause
-from dsforge.launch.command import build_command, describe_launch
+from dsforge.launch.cause import STOPPED, Cause, asked_to_stop
+from dsforge.launch.command import beginning, build_command, describe_launch
 from dsforge.launch.create import create_run, disk_error, vanished
 from dsforge.launch.dry_run import tell_starts
+from dsforge.launch.follow import SUPERVISOR
 from dsforge.launch.hosts import check_hosts, refuse
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.preflight import Preflight, look
 from dsforge.launch.program import missing_tools, unknown_revision
+from dsforge.launch.requeued import outcome_of, requeued_run
+from dsforge.launch.restarts import Decision, Failure, decide
 from dsforge.launch.signals import StopSignals
+from dsforge.launch.stand_in import AttemptHosts, faults
 from dsforge.launch.types import LaunchDescription, LaunchRequest, OnEvent, ProgressEvent, RunOutcome
-from dsforge.records.run_dir import RunDir
+from dsforge.records.reasons import Reason
+from dsforge.records.run_dir import AttemptDir, RunDir
 from dsforge.records.run_state import QUEUED, Restart, RunExit, RunState, read_state, write_state
-from dsforge.records.streams import MetricsLine
-
-_RESTARTABLE = (
-    ExitKind.RANK_KILLED,
-    ExitKind.LAUNCHER_DIED,
-    ExitKind.HOST_LOST,
-    ExitKind.WATCHDOG,
-)
-_MOST_FRUITLESS = 3
-"""Attempts in a row that end before a step: one may be bad luck, three would be followed by more."""
+from dsforge.records.streams import Event, MetricsLine
+from dsforge.records.way_on import find_way_on
 
 
-def launch_run(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = False) -> RunOutcome:
+def launch_run(
+    request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = False, goes_on: bool = False
+) -> RunOutcome:
     """Start a run and supervise it to its end; no process of it is left.
 
-    Hosts that are reached over ssh are looked at first, unless they are known to be well.
+    Hosts that are reached over ssh are looked at first, unless they are known to be well. `goes_on`: in a job
+    that Slurm has queued again, go on in the run that it began.
 
     An OSError or ValueError of `on_event` loses what it would have told, nothing else. DsforgeError when this
     machine cannot run the plan or the run directory cannot be written.
@@ -49,7 +52,17 @@ def launch_run(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool =
     request = with_absolute_paths(request)
     on_event = expendable(on_event)
     found = _prepare(request, on_event, hosts_known=hosts_known)
+    begun = requeued_run(request) if goes_on else None
+    if begun is not None:
+        state = read_state(begun.state)
+        if state is not None and state.state == "succeeded":
+            return outcome_of(begun, state)
+        on_event(
+            ProgressEvent(time.time(), "note", f"the job was queued again: run {begun.path.name} goes on")
+        )
     with StopSignals(launcher_of(request.plan).notice) as signals:
+        if begun is not None:
+            return _supervise(_Run(request, begun, found, on_event, signals, read_state(begun.state)))
         return _supervise(_Run(request, create_run(request), found, on_event, signals))
 
 
@@ -62,7 +75,9 @@ def go_on(request: LaunchRequest, run_dir: RunDir, on_event: OnEvent) -> RunOutc
     on_event = expendable(on_event)
     found = _prepare(request, on_event)
     with StopSignals(launcher_of(request.plan).notice) as signals:
-        return _supervise(_Run(request, run_dir, found, on_event, signals, read_state(run_dir.state)))
+        run = _Run(request, run_dir, found, on_event, signals, read_state(run_dir.state))
+        run.queues_again = _requeues(request)
+        return _supervise(run)
 
 
 def _prepare(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = False) -> Preflight:
@@ -70,7 +85,7 @@ def _prepare(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = F
     if found.refusals:
         raise found.refusals[0]
     if launcher_of(request.plan).ssh is not None and not hosts_known:
-        _check_hosts(request, found.hosts, on_event)
+        found = _check_hosts(request, found, on_event)
     _prepare_ops(request, found, on_event)
     if request.plan.external is not None:
         for code, look_at in (("DSF216", unknown_revision), ("DSF217", missing_tools)):
@@ -125,14 +140,20 @@ def expendable(on_event: OnEvent) -> OnEvent:
     return tell
 
 
-def _check_hosts(request: LaunchRequest, hosts: tuple[str, ...], on_event: OnEvent) -> None:
+def _check_hosts(request: LaunchRequest, found: Preflight, on_event: OnEvent) -> Preflight:
+    """Refuse hosts that are not ready, and leave out spares that are not."""
     begun = time.monotonic()
-    check = check_hosts(request, hosts)
-    refuse(check)
+    check = check_hosts(request, (*found.hosts, *found.spares))
+    ill = faults(check)
+    if any(one.place is None or one.place.host not in found.spares for one in check.errors):
+        refuse(check)
     for one in check.findings:
         on_event(ProgressEvent(time.time(), "note", f"warning[{one.code}]: {one.message} ({one.place})"))
-    told = f"{len(hosts)} hosts are ready, asked in {time.monotonic() - begun:.1f} s"
+    spares = tuple(host for host in found.spares if host not in ill)
+    ready = f"{len(found.hosts)} hosts" + (f" and {len(spares)} spares" if found.spares else "")
+    told = f"{ready} are ready, asked in {time.monotonic() - begun:.1f} s"
     on_event(ProgressEvent(time.time(), "note", told))
+    return replace(found, spares=spares)
 
 
 def _prepare_ops(request: LaunchRequest, found: Preflight, on_event: OnEvent) -> None:
@@ -185,10 +206,13 @@ class _Run:
         self._losses: dict[int, float] = {}
         self._validation_losses: dict[int, float] = {}
         self._last_metrics: MetricsLine | None = None
-        self._fruitless = 0
+        self._failures: list[Failure] = []
+        self._hosts = AttemptHosts(request, run_dir, found)
+        self._stepped: MetricsLine | None = None
         supervisor = processes.identify(os.getpid())
         assert supervisor is not None, "this process runs"
-        self._queues_again = before is not None and _requeues(request)
+        self.queues_again = False
+        """Whether the job is to be queued again when its time is up."""
         self._state = RunState(
             run_id=run_dir.path.name,
             name=request.plan.name,
@@ -210,18 +234,32 @@ class _Run:
             self._emit("created", f"run {self._state.run_id} in {self.run_dir.path}")
             while True:
                 cause = self._attempt()
-                if not self._restarts_after(cause):
-                    return self._end(cause)
-                assert cause is not None, "success is not restarted"
-                self._restart(cause)
+                if cause is None:
+                    return self._end(None)
+                decision = self._decide(cause)
+                if not decision.again:
+                    return self._end(cause, decision.why_not)
+                if not self._restart(cause, decision):
+                    return self._end(self._stopped())
         except BaseException as error:
             self._abandon(error)
             raise
 
     def _attempt(self) -> Cause | None:
         number = self._state.attempt
+        self._stepped = None
         found = self._found
         assert found.bash is not None, "refused before"
+        directory = self.run_dir.attempt(number)
+        directory.path.mkdir()
+        if number > 1:
+            cause = self._hosts.choose(directory, partial(self._tell, directory))
+            self._request = self._hosts.request
+            if cause is not None:
+                return cause
+            if self._signals.first is not None:
+                return self._stopped()
+        self._hosts.write(directory)
         environ = {**self._request.environ, **self._request.extra_environ}
         port, why = machine.rendezvous_port(environ, here=launcher_of(self._request.plan).here)
         if why is not None:
@@ -230,6 +268,7 @@ class _Run:
             self._request,
             self.run_dir,
             number,
+            bundle=self._hosts.bundle,
             bash=found.bash,
             deepspeed=found.deepspeed,
             master_port=str(port),
@@ -242,39 +281,46 @@ class _Run:
             number,
             on_event=self._on_event,
             signals=self._signals,
-            hosts=found.hosts,
+            hosts=self._hosts.roster.hosts,
         )
         try:
             return attempt.run(command, lambda word, launcher: self._save(state=word, launcher=launcher))
         finally:
             self._losses |= attempt.follower.losses
-            made_a_step = attempt.follower.last_metrics is not None
-            self._fruitless = 0 if made_a_step else self._fruitless + 1
+            self._stepped = attempt.follower.last_metrics
             self._validation_losses |= attempt.follower.validation_losses
-            self._last_metrics = attempt.follower.last_metrics or self._last_metrics
+            self._last_metrics = self._stepped or self._last_metrics
 
-    def _restarts_after(self, cause: Cause | None) -> bool:
-        return (
-            cause is not None
-            and cause.kind in _RESTARTABLE
-            # What ends by itself before the first step would end the same way again.
-            and (cause.signal is not None or self._last_metrics is not None)
-            and self._fruitless < _MOST_FRUITLESS
-            and self._signals.first is None
-            and self._restarts_left > 0
-        )
+    def _decide(self, cause: Cause) -> Decision:
+        if self._signals.first is not None:
+            return Decision(again=False)
+        saved = find_way_on(beginning(self._request, self.run_dir), None).step
+        step = self._stepped.step if self._stepped is not None else saved
+        self._failures.append(Failure(cause.reason, step, saved, stepped=self._stepped is not None))
+        return decide(self._request.plan.launch, self._state.restarts, self._failures, time.time())
 
-    def _restart(self, cause: Cause) -> None:
-        number = self._state.attempt + 1
+    def _restart(self, cause: Cause, decision: Decision) -> bool:
+        """Begin the next attempt after a wait; False when somebody asked for the run's end meanwhile."""
+        number, seconds = self._state.attempt + 1, decision.wait_seconds
         why = cause.message.splitlines()[0]
-        restart = Restart(number, time.time(), why)
-        self._save(state="starting", attempt=number, launcher=None, restarts=(*self._state.restarts, restart))
-        self._emit("restart", f"attempt {number} starts, {self._restarts_left} restarts left: {why}")
+        self._save(state="starting", launcher=None)
+        after = f" in {seconds:g} s" if seconds else ""
+        self._emit("restart", f"attempt {number} starts{after}, {decision.left} restarts left: {why}")
+        if not self._signals.wait(seconds):
+            return False
+        restart = Restart(number, time.time(), why, reason=cause.reason.value)
+        self._save(attempt=number, restarts=(*self._state.restarts, restart))
+        self._hosts.blame(cause)
+        return True
 
-    @property
-    def _restarts_left(self) -> int:
-        made = [restart for restart in self._state.restarts if not restart.requeued]
-        return self._request.plan.launch.restarts - len(made)
+    def _stopped(self) -> Cause:
+        """Return that somebody asked for the end while the run waited for its next attempt."""
+        number, notice = self._signals.first, launcher_of(self._request.plan).notice
+        assert number is not None, "asked before"
+        cause = asked_to_stop(number, notice, " while it waited for its next attempt")
+        last = self._last_metrics.step if self._last_metrics is not None else None
+        way_on = find_way_on(beginning(self._request, self.run_dir), last)
+        return replace(cause, message=way_on.after(cause.message), reason=Reason.STOPPED)
 
     def _add_requeue(self, attempt: int, before: RunState) -> None:
         """Say why a job starts again, unless the one before it has said so."""
@@ -284,11 +330,12 @@ class _Run:
         again = Restart(attempt, time.time(), f"the job was queued again; {why}", requeued=True)
         self._state = replace(self._state, restarts=(*before.restarts, again))
 
-    def _end(self, cause: Cause | None) -> RunOutcome:
+    def _end(self, cause: Cause | None, not_restarted: str | None = None) -> RunOutcome:
         if cause is None:
             how, word = RunExit(int(ExitCode.OK), ExitKind.OK.value, "every rank ended well"), "succeeded"
         else:
             how = cause.as_exit(stepped=self._last_metrics is not None)
+            how = replace(how, not_restarted=not_restarted)
             word = "stopped" if cause.kind in STOPPED else "failed"
         if self._is_out_of_time and word == "stopped":
             again = Restart(self._state.attempt + 1, time.time(), how.message.splitlines()[0], requeued=True)
@@ -312,7 +359,7 @@ class _Run:
         """Tell whether the job's time is up and it is to queue again, and nobody wants the run to end."""
         notice = launcher_of(self._request.plan).notice
         is_told = notice is not None and self._signals.first == notice
-        return self._queues_again and is_told and not self._signals.at_once
+        return self.queues_again and is_told and not self._signals.at_once
 
     def _abandon(self, error: BaseException) -> None:
         kind, code = ExitKind.BUG, ExitCode.BUG
@@ -330,6 +377,11 @@ class _Run:
             # Writing would make the folder anew, with nothing in it but this file.
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.run_dir.path))
         write_state(self.run_dir.state, self._state)
+
+    def _tell(self, directory: AttemptDir, name: str, message: str) -> None:
+        line = Event(time=time.time(), source=SUPERVISOR, name=name, message=message, data={})
+        append_line(directory.events, dump_line(line.as_dict()))
+        self._emit(name, message)
 
     def _emit(self, name: str, message: str) -> None:
         self._on_event(ProgressEvent(time.time(), name, message, self._state.attempt))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+_TICK_SECONDS = 0.2
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -37,6 +40,18 @@ class StopSignals:
     ) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+
+    def wait(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> bool:
+        """Wait, and return whether nobody has asked for an end; at once when somebody does."""
+        end = clock() + seconds
+        while self.first is None and (left := end - clock()) > 0:
+            sleep(min(left, _TICK_SECONDS))
+        return self.first is None
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         again = self.first is not None

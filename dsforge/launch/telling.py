@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from dsforge.launch.follow import SUPERVISOR, Item
+from dsforge.launch.reasons import last_words, reason_of_rank
 from dsforge.launch.types import ProgressEvent
 from dsforge.records.streams import EvalLine, Event, ExitRecord, MetricsLine, WorldReport
 
@@ -17,7 +18,10 @@ def progress_of(item: Item, attempt: int) -> ProgressEvent:
             place = f"host {item.host}, pid {item.trainer_pid}"
             return ProgressEvent(now, "rank_up", f"rank {rank} started on {place}", attempt, rank)
         case ExitRecord(rank=rank):
+            reason, last = reason_of_rank(item), last_words(item.tail)
             words = item.message or "ended well"
+            if reason is not None and item.cause in ("exception", "signal"):
+                words += f" ({reason.value})" + (f": {last}" if last else "")
             return ProgressEvent(now, "rank_ended", f"rank {rank}: {words}", attempt, rank)
         case MetricsLine(step=step):
             return ProgressEvent(now, "step", f"step {step}: loss {item.loss:.4f}", attempt, metrics=item)

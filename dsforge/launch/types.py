@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,8 @@ class LaunchRequest:
     """One run to start: `bundle` is what is written and run.
 
     `environ` is the caller's environment, `extra_environ` goes over it. `corpus` is the prefix of the
-    built-in corpus; `command` what the user typed, for the manifest.
+    built-in corpus; `command` what the user typed, for the manifest. `replan`: makes the request for the same
+    recipe without some of its hosts; DsforgeError where that is no plan.
     """
 
     plan: Plan
@@ -31,6 +32,7 @@ class LaunchRequest:
     environ: Mapping[str, str]
     corpus: str | None = None
     extra_environ: Mapping[str, str] = field(default_factory=dict)
+    replan: Callable[[Sequence[str]], LaunchRequest] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class ProgressEvent:
     """Something to tell the user while a run goes on.
 
     `name`: note, prebuild, created, started, rank_up, joined, step, validated, event, rank_ended,
-    stopping, restart, ended.
+    inquiry, slow, eased, stopping, restart, ended.
     """
 
     time: float

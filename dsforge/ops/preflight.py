@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.launch.all_reduce import AllReduce, all_reduce
+from dsforge.launch.building import Builds, build_everywhere
 from dsforge.launch.hosts import check_hosts
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.preflight import look
 from dsforge.launch.survey import Seen
 from dsforge.launch.types import LaunchRequest
 from dsforge.ops.bundles import bundle_for
+from dsforge.ops.fewer_hosts import changes_without
 from dsforge.ops.start import StartOptions, prepare
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
@@ -25,6 +27,7 @@ class Preflight:
     """What was found. `all_reduce` is None where it was not wanted, or something failed before it.
 
     `left_out`: hosts that failed, if the plan holds without them under these `changes` of the recipe.
+    `builds` is None where none were wanted, or something failed before them.
     """
 
     plan: Plan
@@ -33,6 +36,7 @@ class Preflight:
     all_reduce: AllReduce | None
     left_out: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    builds: Builds | None = None
 
     @property
     def passed(self) -> bool:
@@ -48,6 +52,7 @@ class Preflight:
             "findings": [one.as_dict() for one in self.findings],
             "left_out": list(self.left_out),
             "changes": list(self.changes),
+            "build": _builds_as_dict(self.builds) if self.builds is not None else None,
             "all_reduce": {
                 "bytes": sums.bytes,
                 "ranks": sums.ranks,
@@ -59,21 +64,28 @@ class Preflight:
         }
 
 
-def preflight(loaded: LoadedRecipe, options: StartOptions, seconds: float, *, quick: bool) -> Preflight:
+def preflight(
+    loaded: LoadedRecipe, options: StartOptions, seconds: float, *, quick: bool, build: bool = False
+) -> Preflight:
     """Look at this host and at all others; unless `quick`, have the ranks sum over all of them.
 
-    No host has longer than `seconds` for an answer. DsforgeError where the recipe itself is refused.
+    `build`: have every host compile the kernels that the ranks would else compile at their start. No host has
+    longer than `seconds` for an answer. DsforgeError where the recipe itself is refused.
     """
     request = _absolute(prepare(loaded, options))
     _check_reachable(request)
     found = look(request)
-    check = check_hosts(request, _reached(request, found.hosts), seconds)
+    hosts = _reached(request, (*found.hosts, *found.spares))
+    check = check_hosts(request, hosts, seconds)
     result = Preflight(
         request.plan,
         check.seen,
         (*(_as_finding(one) for one in found.refusals), *check.findings),
         None,
     )
+    if build and result.passed:
+        builds = build_everywhere(request, _reached(request, found.hosts))
+        result = replace(result, builds=builds, findings=(*result.findings, *builds.findings()))
     if quick or not result.passed:
         return result
     try:
@@ -92,6 +104,7 @@ def without_failed(
     seconds: float,
     *,
     quick: bool,
+    build: bool = False,
 ) -> Preflight:
     """Plan anew for the hosts that did not fail, and look at those again.
 
@@ -100,17 +113,16 @@ def without_failed(
     """
     blamed = {_host_of(one) for one in failed.findings if one.severity is Severity.ERROR}
     names = [seen.host for seen in failed.hosts if seen.host in blamed]
-    nodes = len(failed.hosts) - len(names)
-    if not blamed <= set(names) or not nodes:
+    if not blamed <= set(names) or len(names) == len(failed.hosts):
         return failed  # what is at fault is no single host
-    choice = "@".join(filter(None, (failed.plan.exclude, *names)))
-    changes = (f"cluster.nodes={nodes}", f"cluster.exclude={choice}")
+    changes = changes_without(failed.plan, names)
     try:
-        result = preflight(reload(changes), options, seconds, quick=quick)
+        result = preflight(reload(changes), options, seconds, quick=quick, build=build)
     except DsforgeError as error:
         raise DsforgeError(
             "DSF277",
-            f"without {', '.join(names)} there is no plan for {nodes} nodes: {error.message}",
+            f"without {', '.join(names)} there is no plan for {len(failed.hosts) - len(names)} nodes: "
+            f"{error.message}",
             error.place,
             error.hint or "leave parallel.dp to auto, or mend the hosts",
             ExitCode.FINDINGS,
@@ -149,6 +161,18 @@ def _reached(request: LaunchRequest, hosts: Sequence[str]) -> tuple[str, ...]:
 
 def _as_finding(error: DsforgeError) -> Finding:
     return Finding(error.code, Severity.ERROR, error.message, None, error.place, error.hint)
+
+
+def _builds_as_dict(builds: Builds) -> dict[str, Any]:
+    rows = [
+        {
+            "host": one.host,
+            "answered": one.built is not None,
+            **(asdict(one.built) if one.built is not None else {}),
+        }
+        for one in builds.hosts
+    ]
+    return {"needed": list(builds.needed), "hosts": rows}
 
 
 def _as_dict(seen: Seen, findings: Sequence[Finding]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from dsforge.launch.submit import describe_submission, is_to_submit, submit_run
 from dsforge.launch.types import LaunchDescription, LaunchRequest, OnEvent, RunOutcome
 from dsforge.ops.bundles import plan_and_bundle, recipe_root
 from dsforge.ops.data_check import check_data
+from dsforge.ops.fewer_hosts import changed, changes_without
 from dsforge.ops.weights_check import check_weights
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
@@ -40,7 +41,13 @@ def start(loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent) -> tup
     request = prepare(loaded, options)
     if is_to_submit(request):
         return request.plan, follow_run(submit_run(request, on_event), request.plan, on_event)
-    return request.plan, launch_run(request, on_event)
+
+    def replan(hosts: Sequence[str]) -> LaunchRequest:
+        fewer = changed(loaded, changes_without(request.plan, hosts))
+        return replace(_request(fewer, options), corpus=request.corpus)
+
+    request = replace(request, replan=replan)
+    return request.plan, launch_run(request, on_event, goes_on=True)
 
 
 def prepare(loaded: LoadedRecipe, options: StartOptions) -> LaunchRequest:

@@ -14,6 +14,7 @@ from dsforge.plan.program import with_defaults
 from dsforge.plan.resolve import examine, look_up, make_plan, refusal
 from dsforge.plan.search.best import Found, Objective
 from dsforge.plan.search.candidate import KEYS
+from dsforge.plan.search.legality import CHANGEABLE
 from dsforge.plan.search.run import Searched, all_open, known_of, search
 from dsforge.plan.search.space import values_of_key
 from dsforge.plan.settle import nothing_found
@@ -84,14 +85,6 @@ def ranking(loaded: LoadedRecipe, *, top: int, objective: Objective) -> Searched
             "`--search` leaves all open, `parallel.tp=auto` one key",
         )
     shape, hardware, known = _known(loaded)
-    return search(recipe, shape, hardware, known, top=top, objective=objective)
-
-
-def _known(loaded: LoadedRecipe) -> tuple[Shape, Hardware, Measured]:
-    shape, hardware, problems = look_up(loaded)
-    if shape is None or hardware is None:
-        raise refusal(problems)
-    known = known_of(loaded.recipe, hardware)
     if isinstance(known, str):
         raise DsforgeError(
             "DSF779",
@@ -99,11 +92,18 @@ def _known(loaded: LoadedRecipe) -> tuple[Shape, Hardware, Measured]:
             loaded.place("cluster.gpu"),
             "a GPU with published step times: `dsforge presets list`",
         )
-    return shape, hardware, known
+    return search(recipe, shape, hardware, known, top=top, objective=objective)
+
+
+def _known(loaded: LoadedRecipe) -> tuple[Shape, Hardware, Measured | str]:
+    shape, hardware, problems = look_up(loaded)
+    if shape is None or hardware is None:
+        raise refusal(problems)
+    return shape, hardware, known_of(loaded.recipe, hardware)
 
 
 class Judge:
-    """Says what became of layouts that a recipe's plan does not have. DsforgeError as `ranking`."""
+    """Says what became of layouts that a recipe's plan does not have; where costs are not known, by rules."""
 
     def __init__(self, loaded: LoadedRecipe, objective: Objective = "time") -> None:
         self._loaded, self._objective = loaded, objective
@@ -119,7 +119,7 @@ class Judge:
         other = replace(self._loaded, recipe=with_values(self._loaded.recipe, {**free, **wanted}))
         found = self._best(other)
         if found is None:
-            return self._refused(other)
+            return self._without_costs(other)
         if self.chosen is None:
             return Verdict("better", f"{_told(found)}; the recipe's own layout does not fit", found=found)
         return compare(found, self.chosen, self._objective)
@@ -141,15 +141,21 @@ class Judge:
         values = values_of_key(recipe, self._shape, key)
         return [(value, self.verdict({key: value})) for value in values if value != own]
 
-    def _refused(self, other: LoadedRecipe) -> Verdict:
+    def _without_costs(self, other: LoadedRecipe) -> Verdict:
+        """Return what rules say of a layout; of a legal one that it is too large, or cannot be compared."""
         errors = [one for one in examine(other) if one.severity is Severity.ERROR]
-        first = next((one for one in errors if one.key in KEYS), next(iter(errors), None))
-        if first is None:  # legal, states fit: only the memory model finds it too large
+        faults = [one for one in errors if one.key in CHANGEABLE or one.code in _MEMORY]
+        first = min(faults, key=lambda one: one.key not in KEYS, default=None)
+        if first is None:
+            if isinstance(self._known, str):
+                return Verdict("legal", f"there is nothing to compare it by: {self._known}")
             recipe, _ = with_defaults(other.recipe)
             first = nothing_found(recipe, self._shape, self._hardware, self._known, "parallel")
         return Verdict("does not fit" if first.code in _MEMORY else "illegal", first.message, first.code)
 
     def _best(self, one: LoadedRecipe) -> Found | None:
+        if isinstance(self._known, str):
+            return None
         recipe, _ = with_defaults(one.recipe)
         done = search(recipe, self._shape, self._hardware, self._known, objective=self._objective)
         return next(iter(done.found), None)
@@ -196,7 +202,7 @@ def as_json(searched: Searched, tokens: int, objective: Objective) -> dict[str, 
     found = searched.found
     return {
         "objective": objective,
-        "steps_worked_out": searched.opened,
+        "steps_worked_out": searched.costed,
         "memory_error": searched.memory_error,
         "best": [
             {

@@ -214,6 +214,9 @@ class Launch(Frozen):
     env: dict[str, str]
     env_from: tuple[str, ...]
     restarts: int
+    restart_window_seconds: float = 0.0
+    restart_backoff_seconds: float = 1.0
+    shrink: bool = False
     watchdog_seconds: float
     rendezvous_timeout_seconds: float
     collective_timeout_seconds: float
@@ -299,6 +302,8 @@ class Plan(Frozen):
     include: str | None = None
     exclude: str | None = None
     """Which hosts and GPUs of the hostfile, `cluster.include` and `cluster.exclude`."""
+    spares: int = 0
+    """Hosts of these that are kept for restarts, behind the planned ones."""
     nominal: Nominal
     decisions: tuple[Decision, ...]
     findings: tuple[dict[str, Any], ...]

@@ -16,13 +16,18 @@ from pathlib import Path
 import dsforge
 from dsforge.base import processes
 from dsforge.base.lease import LeaseWatch
+from dsforge.rank import ops
 from dsforge.rank.gpus import gpus, xids
 from dsforge.rank.interfaces import addresses_of, announced, interface_variables, interfaces, route_to
 from dsforge.records import environment
 from dsforge.records.probe import Announced, FileMark, Folder, HostFacts, Interface, Leftover, Question
 
 _PACKAGES = ("torch", "deepspeed", "megatron-core", "transformers")
-_LIBRARIES = ("nvidia-nccl-cu12", "nvidia-nccl-cu13")
+_LIBRARIES = (
+    *("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
+    *("nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"),
+)
+"""NCCL and CUDA as torch brings them, for CUDA 12 and 13."""
 _COMPILERS = ("nvcc", "c++", "ninja")
 SHM = "/dev/shm"  # noqa: S108 - asked for its size
 _FABRIC = Path("/sys/class/infiniband")
@@ -59,7 +64,7 @@ def host_facts(question: Question) -> HostFacts:
         route=route_to(masters[0], there) if masters else None,
         leftovers=leftovers(),
         compilers={name: shutil.which(name, path=environ.get("PATH")) is not None for name in _COMPILERS},
-        built_ops=_built(Path(question.ops)),
+        built_ops=ops.built(Path(question.ops)),
     )
 
 
@@ -159,7 +164,3 @@ def _free_bytes(path: str) -> int:
     except OSError:
         return 0
     return room.f_bavail * room.f_frsize
-
-
-def _built(folder: Path) -> tuple[str, ...]:
-    return tuple(sorted(path.parent.name for path in folder.glob("*/*.so")))

@@ -2,7 +2,7 @@
 
 Ranks look at the lease themselves. This is for the launchers around them, which do not, and for the time
 before there are ranks. On a host that the supervisor cannot look into, a guard of a node also tells of ranks
-that vanish, and ends what is left when the supervisor asks for it.
+that vanish, looks where they are when it is asked, and ends what is left when the supervisor asks for it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dsforge.base.canonical import dump_line
 from dsforge.base.files import append_line
 from dsforge.base.lease import LeaseWatch
 from dsforge.rank.neighbours import Neighbours
+from dsforge.rank.stacks import answer_later
 from dsforge.records import environment
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import Heartbeat, HostEnd
@@ -38,12 +39,20 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # Schedulers send these to all processes of a job: its ranks then need time, and their guard.
         signal.signal(number, signal.SIG_IGN)
-    neighbours = Neighbours(attempt.rank_stream(node)) if node is not None else None
-    while watch.is_held() and not (neighbours is not None and _is_over(attempt)):
-        for rank, seen in neighbours.newly_gone().items() if neighbours is not None else ():
-            assert node is not None, "it has neighbours"
-            _tell(attempt, node, Heartbeat(time=seen, node=node, rank=rank, gone=True))
-        time.sleep(LEASE_CHECK_SECONDS)
+    if node is None:
+        while watch.is_held():
+            time.sleep(LEASE_CHECK_SECONDS)
+    else:
+        neighbours = Neighbours(attempt.rank_stream(node))
+        answered = 0
+        while watch.is_held() and _number(attempt.stop_request) != signal.SIGQUIT:
+            for rank, seen in neighbours.newly_gone().items():
+                killed = neighbours.is_oom_killed(rank)
+                _tell(attempt, node, Heartbeat(time=seen, node=node, rank=rank, gone=True, oom_killed=killed))
+            if (asked := _number(attempt.stack_request)) > answered:
+                answered = asked
+                answer_later(attempt, node, neighbours.trainers, asked)
+            time.sleep(LEASE_CHECK_SECONDS)
     # Launchers that have started no rank yet are not given the time to do it.
     ranks_began = any(attempt.path.glob("ranks-*.jsonl"))
     left = _end_all(attempt, PATIENCE_SECONDS if ranks_began else 0.0)
@@ -59,11 +68,12 @@ def _tell(attempt: AttemptDir, node: int, line: Heartbeat | HostEnd) -> None:
         append_line(attempt.rank_stream(node), dump_line(line.as_dict()))
 
 
-def _is_over(attempt: AttemptDir) -> bool:
+def _number(path: Path) -> int:
+    """Return the number in a file of the supervisor's; 0 while there is none."""
     try:
-        return attempt.stop_request.read_text("ascii") == str(int(signal.SIGQUIT))
-    except OSError:
-        return False
+        return int(path.read_text("ascii"))
+    except (OSError, ValueError):
+        return 0
 
 
 def _end_all(attempt: AttemptDir, patience_seconds: float) -> int:

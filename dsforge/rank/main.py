@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from dsforge.base import oom
 from dsforge.base.canonical import dump_line
 from dsforge.base.exits import ExitCode, code_of_signal
 from dsforge.base.files import append_line
@@ -81,6 +82,7 @@ class _Rank:
         self._attempt = attempt
         self._stops = stops
         self._stream = attempt.rank_stream(world.node)
+        self._memory = oom.watch(os.getpid())
         self._next_heartbeat = 0.0
 
     def run(self, arguments: list[str]) -> int:
@@ -250,6 +252,7 @@ class _Rank:
             message=message,
             tail=tail,
             failed_at=failed_at,
+            oom_killed=code != 0 and self._memory.has_killed(),
         )
         append_line(self._stream, dump_line(record.as_dict()))
 

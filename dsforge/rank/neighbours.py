@@ -9,7 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from dsforge.base import processes
+from dsforge.base import oom, processes
+from dsforge.base.oom import OomWatch
 from dsforge.base.processes import ProcessId
 from dsforge.records.streams import ExitRecord, WorldReport, parse_line, read_lines
 
@@ -21,7 +22,10 @@ class Neighbours:
         self._stream = stream
         self._offset = 0
         self._wrappers: dict[int, ProcessId] = {}
+        self.trainers: dict[int, ProcessId] = {}
+        """Those of ranks that have not ended."""
         self._alive: dict[int, float] = {}
+        self._memory: dict[int, OomWatch] = {}
         self._told: set[int] = set()
 
     def newly_gone(self) -> dict[int, float]:
@@ -37,15 +41,22 @@ class Neighbours:
         self._told |= gone
         return {rank: self._alive[rank] for rank in sorted(gone)}
 
+    def is_oom_killed(self, rank: int) -> bool:
+        """Tell whether the kernel has ended a process around a rank for want of memory."""
+        return self._memory[rank].has_killed()
+
     def _read(self) -> None:
         for offset, data in read_lines(self._stream, self._offset):
             self._offset = offset
             match parse_line(data):
-                case WorldReport(time=reported, rank=rank, pid=pid, pid_start=start):
+                case WorldReport(time=reported, rank=rank, pid=pid, pid_start=start) as report:
+                    self.trainers[rank] = ProcessId(report.trainer_pid, report.trainer_pid_start)
                     self._alive[rank] = reported
                     self._wrappers[rank] = ProcessId(pid, start)
+                    self._memory[rank] = oom.watch(pid)
                 case ExitRecord(rank=rank):
                     self._wrappers.pop(rank, None)
+                    self.trainers.pop(rank, None)
 
 
 def start_guard(node: int, folder: Path) -> None:

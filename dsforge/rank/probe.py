@@ -16,7 +16,22 @@ from dsforge.base.canonical import dump_line, loads
 from dsforge.base.exits import ExitCode
 from dsforge.rank.facts import host_facts
 from dsforge.rank.meeting import listen, reach
-from dsforge.records.probe import ASKS, MARK, Clock, Listen, Listening, Question, Reach, Reached, Time
+from dsforge.rank.ops import answer_build, answer_locks
+from dsforge.records.probe import (
+    ASKS,
+    MARK,
+    Build,
+    Built,
+    Clock,
+    Listen,
+    Listening,
+    Locked,
+    Locks,
+    Question,
+    Reach,
+    Reached,
+    Time,
+)
 from dsforge.records.probe import HostFacts as Facts
 from dsforge.records.typed import build
 
@@ -25,7 +40,7 @@ _LONGEST_SECONDS = 900.0
 """Nobody asks for so long: whoever did is gone, and the connection does not tell it."""
 
 
-def answer(asked: Any) -> Facts | Listening | Reached | Time:
+def answer(asked: Any) -> Facts | Listening | Reached | Time | Locked | Built:
     """Return the answer to a question; ValueError for what is none."""
     match asked:
         case Question():
@@ -36,6 +51,10 @@ def answer(asked: Any) -> Facts | Listening | Reached | Time:
             return Reached(reach(asked.targets, asked.seconds))
         case Clock():
             return Time(time.time())
+        case Locks():
+            return answer_locks(asked)
+        case Build():
+            return answer_build(asked)
     raise ValueError("not a question")
 
 

@@ -39,10 +39,9 @@ def command(program: ProgramFile, environ: Mapping[str, str]) -> list[str]:
 
 def variables(program: ProgramFile, environ: Mapping[str, str]) -> dict[str, str]:
     """Return what is set for the program: where it finds modules and this Python, stand-ins, ranks here."""
-    paths = [resolve(program.folder, "root", environ), environ.get("PYTHONPATH")]
+    paths = [str(_SITE), resolve(program.folder, "root", environ), environ.get("PYTHONPATH")]
     wanted: dict[str, str] = {}
     if program.stubs or program.stand_ins:
-        paths.insert(0, str(_SITE))
         wanted |= {STUBS: ",".join(program.stubs), STAND_INS: json.dumps(program.stand_ins)}
     # DeepSpeed reads the one, PyTorch the other; launchers set one of them.
     if here := environ.get("LOCAL_SIZE") or environ.get("LOCAL_WORLD_SIZE"):

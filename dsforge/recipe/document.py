@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.files import check_regular
-from dsforge.recipe.guard import MAX_DEPTH, MAX_NODES, look_over, strict_yaml
+from dsforge.recipe.guard import MAX_DEPTH, MAX_NODES, load, strict_yaml
 from dsforge.recipe.origins import DEFAULT, Origin
 
 KeyPath = tuple[str | int, ...]
@@ -106,9 +105,8 @@ def is_argument(path: KeyPath) -> bool:
 
 def _read(text: str, file: str, path: KeyPath = ()) -> tuple[Any, dict[KeyPath, Place]]:
     try:
-        look_over(text, file)
         walker = _Walker(file, text, path)
-        return walker.plain(strict_yaml().load(io.StringIO(text)), path, 0), walker.places
+        return walker.plain(load(text, file), path, 0), walker.places
     except DsforgeError:
         raise
     except MarkedYAMLError as error:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
+from ruamel.yaml.parser import RoundTripParser
 
 from dsforge.base.errors import DsforgeError, Place
 
@@ -22,26 +24,48 @@ def strict_yaml() -> YAML:
     return yaml
 
 
-def look_over(text: str, file: str) -> None:
-    """Raise DsforgeError DSF002 for a text that is too deep, too large, endless, or holds a tag.
+def load(text: str, file: str) -> Any:
+    """Return ruamel's tree of a text; DsforgeError DSF002 for one too deep, too large, endless, or tagged.
 
-    Events come one at a time, so a hostile text is refused before it costs time or memory.
+    Events come one at a time and are looked at before anything is made of them, so a hostile text is refused
+    before it costs time or memory.
     """
-    open_anchors: list[str | None] = []
-    for count, event in enumerate(strict_yaml().parse(io.StringIO(text))):
+    yaml = strict_yaml()
+    yaml.Parser = partial(_Watched, file=file)
+    return yaml.load(io.StringIO(text))
+
+
+class _Watched(RoundTripParser):
+    """A parser that looks at each event before it hands it on."""
+
+    def __init__(self, loader: Any, file: str) -> None:
+        super().__init__(loader=loader)
+        self._file = file
+        self._count = 0
+        self._open_anchors: list[str | None] = []
+
+    def get_event(self) -> Any:
+        event = super().get_event()
+        self._look_at(event)
+        self._count += 1
+        return event
+
+    def _look_at(self, event: Any) -> None:
         if isinstance(event, CollectionStartEvent):
-            open_anchors.append(event.anchor)
+            self._open_anchors.append(event.anchor)
         elif isinstance(event, CollectionEndEvent):
-            open_anchors.pop()
-        elif isinstance(event, AliasEvent) and event.anchor in open_anchors:
-            raise _fault(f"alias `*{event.anchor}` stands inside itself", event, file, "write the value out")
-        if len(open_anchors) > MAX_DEPTH:
-            raise _fault("nested too deeply", event, file, "flatten the recipe")
-        if count > 2 * MAX_NODES:
-            raise _fault("holds too many values", event, file, "name a recipe, not a data file")
+            self._open_anchors.pop()
+        elif isinstance(event, AliasEvent) and event.anchor in self._open_anchors:
+            raise _fault(
+                f"alias `*{event.anchor}` stands inside itself", event, self._file, "write the value out"
+            )
+        if len(self._open_anchors) > MAX_DEPTH:
+            raise _fault("nested too deeply", event, self._file, "flatten the recipe")
+        if self._count > 2 * MAX_NODES:
+            raise _fault("holds too many values", event, self._file, "name a recipe, not a data file")
         tag = getattr(event, "tag", None)
         if tag is not None and str(tag) not in _PLAIN_TAGS:
-            raise _fault(f"YAML tag `{tag}` is not allowed", event, file, "write a plain value")
+            raise _fault(f"YAML tag `{tag}` is not allowed", event, self._file, "write a plain value")
 
 
 def _fault(message: str, event: Any, file: str, hint: str) -> DsforgeError:

@@ -40,12 +40,25 @@ def _check_commas(text: str, one: str, hosts: str) -> None:
     """A comma or a blank between hosts is the most common slip: tell what the text should be."""
     apart = re.split(r"[\s,]+(?=[A-Za-z_])(?![^\[\]]*\])", text)
     if len(apart) > 1 and (re.search(r"[\s,](?![^\[\]]*\])", hosts) or re.search(r"[\s,][A-Za-z_]", one)):
-        raise HostError(f"hosts in `{text[:MOST_SHOWN]}` are not parted by `@`", f"write `{'@'.join(apart)}`")
+        hint = f"write `{'@'.join(map(_spelled_out, apart))}`"
+        raise HostError(f"hosts in `{text[:MOST_SHOWN]}` are not parted by `@`", hint)
     if not hosts:
         raise HostError(f"`{text[:MOST_SHOWN]}` lacks a host's name", "for example `node1:0,2@node2`")
 
 
+def _spelled_out(one: str) -> str:
+    """Return a host with each of its GPUs, which deepspeed takes, too; as it stands where it has none."""
+    hosts, colon, gpus = one.partition(":")
+    try:
+        return f"{hosts}:{','.join(map(str, _gpus(one, gpus)))}" if colon else one
+    except HostError:
+        return one
+
+
 def _gpus(one: str, text: str) -> tuple[int, ...]:
+    if not text:
+        hint = "name them behind the colon: `node1:0,2` or `node1:0-3`; without a colon it is all of them"
+        raise HostError(f"`{one[:MOST_SHOWN]}` names no GPU", hint)
     numbers: list[int] = []
     for part in text.split(","):
         match = _GPUS.fullmatch(part)

@@ -104,6 +104,11 @@ class ClusterSection(Section):
     exclude: HostChoice | None = Field(
         default=None, description="Hosts and GPUs to leave out of these, in the same syntax."
     )
+    spares: Annotated[Count, Field(le=1024)] = Field(
+        default=0,
+        description="Hosts besides these `nodes`, the last of the hostfile or of the Slurm job: "
+        "a restart takes one in the place of a host that failed.",
+    )
     interface: InterfaceText | None = Field(
         default=None,
         description="Network interface of the ranks: a name, a network such as 10.0.0.0/16, or auto, the one "
@@ -335,7 +340,20 @@ class LaunchSection(Section):
         default=(), description="Names of secrets passed from the caller's environment, never written."
     )
     restarts: Annotated[Count, Field(le=1000)] = Field(
-        default=0, description="New attempts after a killed rank."
+        default=0, description="New attempts after what may pass, such as a killed rank or a lost host."
+    )
+    restart_window: Seconds = Field(
+        default=0.0, description="restarts counts those within this time; 0: those of the whole run."
+    )
+    restart_backoff: Annotated[Seconds, Field(le=60)] = Field(
+        default=1.0,
+        description="Wait before the second restart in a row without a new checkpoint, twice as long before "
+        "each further one, a minute at most; the first starts at once. 0: no wait.",
+    )
+    shrink: Flag = Field(
+        default=False,
+        description="A restart plans for fewer nodes where a host failed and no spare is left, "
+        "if the recipe allows it; the batch stays.",
     )
     watchdog: Seconds = Field(
         default=900.0, description="Longest silence before a run is called hung; 0: off."

@@ -1,8 +1,10 @@
-"""What a launching host asks a host before a run, and what that one answers: lines of JSON over ssh."""
+"""What a launching host asks a host before or after a run, and its answers: lines of JSON over ssh."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from dsforge.base.processes import ProcessId
 
 MARK = "dsforge-probe "
 """Before every answer: a login shell may print words of its own."""
@@ -173,5 +175,82 @@ class Time:
     time: float
 
 
-ASKS = {"facts": Question, "listen": Listen, "reach": Reach, "clock": Clock}
-ANSWERS = {"facts": HostFacts, "listen": Listening, "reach": Reached, "clock": Time}
+@dataclass(frozen=True, slots=True)
+class Locks:
+    """Asks for the locks of builds in a folder of compiled kernels, of which `kernels` are known."""
+
+    folder: str
+    kernels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """The locks that a process of the host has open, and those that none has."""
+
+    held: tuple[str, ...]
+    stale: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """Asks a host to remove locks and to compile, by their folders in `folder`, what is not built there yet.
+
+    `builders`: `MODULE:CLASS` by kernel. `environ`: over the host's own. `seconds`: for each kernel.
+    """
+
+    folder: str
+    builders: dict[str, str]
+    stale: tuple[str, ...]
+    environ: dict[str, str]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The locks that were removed, the kernels that were compiled, and by kernel why one could not be.
+
+    `problem`: why nothing was done.
+    """
+
+    removed: tuple[str, ...]
+    built: tuple[str, ...]
+    failed: dict[str, str]
+    problem: str | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End what is left of a run in its folder. `wrappers`: its ranks' own, which are told first."""
+
+    run_id: str
+    folder: str
+    wrappers: tuple[ProcessId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How many processes of a run there were, and how many could not be ended."""
+
+    found: int
+    left: int
+
+
+ASKS = {
+    "facts": Question,
+    "listen": Listen,
+    "reach": Reach,
+    "clock": Clock,
+    "locks": Locks,
+    "build": Build,
+    "end": End,
+}
+ANSWERS = {
+    "facts": HostFacts,
+    "listen": Listening,
+    "reach": Reached,
+    "clock": Time,
+    "locks": Locked,
+    "build": Built,
+    "end": Ended,
+}

@@ -41,6 +41,21 @@ class AttemptDir:
         return self.path / "stop"
 
     @property
+    def stack_request(self) -> Path:
+        """How often the supervisor has asked where the ranks are: hosts that it cannot look into read it."""
+        return self.path / "stack-request"
+
+    @property
+    def hostfile(self) -> Path:
+        """The hosts of the attempt by node, as a hostfile; a restart may have taken spares."""
+        return self.path / "hostfile"
+
+    @property
+    def bundle(self) -> Path:
+        """The rendered files, where the attempt was planned anew and does not use the run's."""
+        return self.path / "bundle"
+
+    @property
     def launcher_log(self) -> Path:
         """What the launcher program itself printed."""
         return self.path / "launcher.log"
@@ -58,6 +73,10 @@ class AttemptDir:
     def rank_stream(self, node: int) -> Path:
         """World reports, heartbeats and exit records of one node's ranks."""
         return self.path / f"ranks-{node}.jsonl"
+
+    def stacks(self, node: int) -> Path:
+        """Stacks of one node's ranks, every time that the supervisor asked where they are."""
+        return self.path / f"stacks-{node}.txt"
 
     def log(self, node: int) -> Path:
         """Output of one node's ranks, each line marked with its rank."""
@@ -94,6 +113,11 @@ class RunDir:
     def slurm_job(self) -> Path:
         """Id of the Slurm job whose batch step supervises the run, when `dsforge launch` submitted one."""
         return self.path / "slurm-job"
+
+    @property
+    def allocation(self) -> Path:
+        """Id of the Slurm job in which `dsforge launch` itself was started, by a script of the user's."""
+        return self.path / "allocation"
 
     @property
     def job_log(self) -> Path:

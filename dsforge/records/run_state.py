@@ -27,7 +27,10 @@ _MOST_CODE = 255
 
 @dataclass(frozen=True, slots=True)
 class RunExit:
-    """How a run ended. `kind` is a value of ExitKind; rank and signal are those of the first cause."""
+    """How a run ended. `kind` is a value of ExitKind, `reason` one of Reason; None where the run ended well.
+
+    Rank and signal are those of the first cause.
+    """
 
     code: int
     kind: str
@@ -35,6 +38,11 @@ class RunExit:
     rank: int | None = None
     signal: int | None = None
     host: str | None = None
+    reason: str | None = None
+    hint: str | None = None
+    """The edit that would mend it."""
+    not_restarted: str | None = None
+    """Why there was no further attempt, of a run that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,8 @@ class Restart:
     time: float
     why: str
     requeued: bool = False
+    reason: str | None = None
+    """Why that one ended, a value of Reason."""
 
 
 @dataclass(frozen=True, slots=True)

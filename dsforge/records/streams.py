@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dsforge.base.canonical import loads
+from dsforge.records.stacks import Frame
 from dsforge.records.typed import build
 
 SCHEMA_VERSION = 1
@@ -124,17 +125,47 @@ class WorldReport(_Line):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(_Line):
-    """A rank lives; or is `gone`, says its node's guard, and left no exit record. When it was seen."""
+    """A rank lives; or is `gone`, says its node's guard, and left no exit record. When it was seen.
+
+    `oom_killed`: the kernel has ended a process around it for want of memory.
+    """
 
     time: float
     node: int
     rank: int
     gone: bool = False
+    oom_killed: bool = False
 
     @classmethod
     def kind(cls) -> str:
         """Return the mark of a heartbeat."""
         return "heartbeat"
+
+
+@dataclass(frozen=True, slots=True)
+class StackSample(_Line):
+    """Where a rank's trainer is, looked at for the `request`th time that the supervisor asked.
+
+    `frames`: those of its main thread, the innermost first; none where nothing tells. `tool`: what told them.
+    `state` and `channel`: its state in /proc/PID/stat, and the kernel's function that it sleeps in.
+    `cpu_seconds`: what it and all that it started have computed so far. `is_last`: the second of two looks.
+    """
+
+    time: float
+    node: int
+    rank: int
+    request: int
+    is_last: bool
+    tool: str
+    state: str
+    channel: str
+    cpu_seconds: float
+    frames: tuple[Frame, ...]
+
+    @classmethod
+    def kind(cls) -> str:
+        """Return the mark of a stack sample."""
+        return "stack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +190,7 @@ class ExitRecord(_Line):
     `stopped` means that somebody asked for the end, of this rank or of one that the trainer goes along with.
     `failed_at` is when the rank's last traceback appeared, or the request to stop: what came first is told
     from it, since the end of a process comes only after its clean-up. None where a supervisor ended the rank.
+    `oom_killed`: while it ran, the kernel ended a process around it for want of memory.
     """
 
     time: float
@@ -169,6 +201,7 @@ class ExitRecord(_Line):
     message: str | None = None
     tail: tuple[str, ...] = ()
     failed_at: float | None = None
+    oom_killed: bool = False
 
     @property
     def stopped_on_request(self) -> bool:
@@ -181,8 +214,11 @@ class ExitRecord(_Line):
         return "exit"
 
 
-def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (offset after the line, parsed line) of whole lines; a half-written last line waits."""
+def read_lines(
+    path: Path, offset: int = 0, *, kind: str | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (offset after the line, parsed line) of whole lines, of one kind if wanted; half a line waits."""
+    mark = f'"{kind}"'.encode() if kind is not None else b""
     if not path.exists():
         return
     with path.open("rb") as stream:
@@ -191,6 +227,8 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any
             if not raw.endswith(b"\n"):
                 return
             offset += len(raw)
+            if mark not in raw:
+                continue  # most lines of a stream are of another kind
             try:
                 parsed = loads(raw)
             except ValueError:
@@ -199,10 +237,11 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any
                 yield offset, parsed
 
 
-Line = MetricsLine | EvalLine | Event | WorldReport | Heartbeat | HostEnd | ExitRecord
+Line = MetricsLine | EvalLine | Event | WorldReport | Heartbeat | StackSample | HostEnd | ExitRecord
 
 _TYPES: dict[str, type[Line]] = {
-    line.kind(): line for line in (MetricsLine, EvalLine, Event, WorldReport, Heartbeat, HostEnd, ExitRecord)
+    line.kind(): line
+    for line in (MetricsLine, EvalLine, Event, WorldReport, Heartbeat, StackSample, HostEnd, ExitRecord)
 }
 
 

@@ -14,7 +14,7 @@ from dsforge.records.gpus import FILE_NAME as GPUS_FILE_NAME
 from dsforge.records.gpus import ChosenGpus, parse_chosen_gpus
 from dsforge.records.program import FILE_NAME
 from dsforge.render.deepspeed_config import deepspeed_config
-from dsforge.render.hosts import PlaceOf, parse_hostfile, planned_world
+from dsforge.render.hosts import SPARES_FILE, PlaceOf, parse_hostfile, planned_world, render_hosts
 from dsforge.render.launchers import launcher_files
 from dsforge.render.program import program_file, uses_deepspeed
 
@@ -87,7 +87,8 @@ def render(plan: Plan, hostfile: tuple[str, str] | None = None, place_of: PlaceO
     """Return the bundle of a plan. `hostfile` is (text, name) when the recipe names one.
 
     `place_of` tells where a key of the recipe stands. DsforgeError DSF043 where nothing says how ranks are
-    started on several nodes; of the hosts DSF040, DSF041, DSF090 and DSF091.
+    started on several nodes; of the hosts DSF040, DSF041, DSF090,
+    DSF091 and DSF721.
     """
     launcher = plan.launch.launcher
     if launcher is None:
@@ -109,5 +110,6 @@ def render(plan: Plan, hostfile: tuple[str, str] | None = None, place_of: PlaceO
             "environment": "".join(f"{name}={value}\n" for name, value in environment),
             "plan.json": dumps(plan.to_json_value()),
             **launcher_files(plan, launcher, world, place_of),
+            **({SPARES_FILE: render_hosts(world.spares)} if world is not None and world.spares else {}),
         }
     )

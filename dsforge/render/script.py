@@ -14,7 +14,7 @@ from dsforge.render.program import uses_deepspeed
 
 _HERE_ALONE = (
     *(environment.VISIBLE_DEVICES, environment.SSH_ARGUMENTS, environment.RUN),
-    *(environment.NODE, environment.TOLD),
+    *(environment.HOSTFILE, environment.NODE, environment.TOLD),
 )
 PASSED_ON = (
     *("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR"),

@@ -14,7 +14,14 @@ from dsforge.records.run_manifest import RunManifest, read_run_manifest
 from dsforge.records.run_state import RunState
 from dsforge.records.streams import EvalLine, Event, ExitRecord, MetricsLine, WorldReport
 from dsforge.records.way_on import Beginning, WayOn, find_way_on
-from dsforge.runs.reading import read_events, read_exits, read_metrics, read_reports, read_validations
+from dsforge.runs.reading import (
+    read_events,
+    read_exits,
+    read_hosts,
+    read_metrics,
+    read_reports,
+    read_validations,
+)
 from dsforge.runs.registry import LOST, RunSummary, state_or_fail, summarise
 
 _DEGREES = ("tp", "pp", "dp", "zero", "world_size")
@@ -52,9 +59,10 @@ class ValidationSummary:
 
 @dataclass(frozen=True, slots=True)
 class AttemptDetails:
-    """One attempt: ranks as they reported, how they ended, and what happened."""
+    """One attempt: its hosts by node, ranks as they reported, how they ended, and what happened."""
 
     number: int
+    hosts: tuple[str, ...]
     reports: tuple[WorldReport, ...]
     exits: tuple[ExitRecord, ...]
     events: tuple[Event, ...]
@@ -83,7 +91,9 @@ def show_run(run_dir: RunDir) -> RunDetails:
     state = state_or_fail(run_dir)
     numbers = run_dir.attempts()
     summary, manifest = summarise(run_dir), read_run_manifest(run_dir.manifest)
-    plan = _plan(run_dir.bundle / "plan.json")
+    # The last attempt may have been planned anew.
+    bundles = [run_dir.attempt(number).bundle for number in reversed(numbers)]
+    plan = _plan(next((one for one in bundles if one.is_dir()), run_dir.bundle) / "plan.json")
     metrics = summarise_metrics([read_metrics(run_dir.attempt(number)) for number in numbers])
     begun = _beginning(run_dir, manifest, plan) if summary.state in _ENDED_EARLY else None
     return RunDetails(
@@ -162,6 +172,7 @@ def summarise_validations(attempts: list[tuple[EvalLine, ...]]) -> ValidationSum
 def _attempt(number: int, attempt: AttemptDir) -> AttemptDetails:
     return AttemptDetails(
         number=number,
+        hosts=read_hosts(attempt),
         reports=read_reports(attempt),
         exits=read_exits(attempt),
         events=read_events(attempt),

@@ -12,6 +12,7 @@ from pathlib import Path
 from dsforge.base import slurm
 from dsforge.base.exits import ExitCode, ExitKind, code_of_signal
 from dsforge.base.text import without_escapes
+from dsforge.records.reasons import Reason
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import (
     ACTIVE_STATES,
@@ -86,13 +87,22 @@ def _how(run_dir: RunDir, state: RunState, job: str, found: slurm.Job, asked: in
     if found.state in ("CANCELLED", "TIMEOUT", "DEADLINE", "PREEMPTED", "REVOKED") or asked is not None:
         number = asked or signal.SIGTERM
         kind = ExitKind.INTERRUPTED if number == signal.SIGINT else ExitKind.TERMINATED
-        return RunExit(code_of_signal(number), kind.value, message)
+        is_preempted = found.state == "PREEMPTED"
+        reason = Reason.PREEMPTION if is_preempted else Reason.STOPPED
+        return RunExit(code_of_signal(number), kind.value, message, reason=reason.value)
     if found.state in ("NODE_FAIL", "BOOT_FAIL"):
-        return RunExit(code_of_signal(signal.SIGKILL), ExitKind.HOST_LOST.value, message)
+        return RunExit(
+            code_of_signal(signal.SIGKILL), ExitKind.HOST_LOST.value, message, reason=Reason.HOST_LOST.value
+        )
     message = "\n".join([message, *(f"  {line}" for line in _last_lines(run_dir.job_log))])
     if began:
-        return RunExit(code_of_signal(signal.SIGKILL), ExitKind.LAUNCHER_DIED.value, message)
-    return RunExit(int(ExitCode.BEFORE_FIRST_STEP), ExitKind.BEFORE_FIRST_STEP.value, message)
+        code, kind, reason = code_of_signal(signal.SIGKILL), ExitKind.LAUNCHER_DIED, Reason.LAUNCHER
+    else:
+        code, kind = int(ExitCode.BEFORE_FIRST_STEP), ExitKind.BEFORE_FIRST_STEP
+        reason = Reason.ENVIRONMENT
+    if found.state == "OUT_OF_MEMORY":
+        reason = Reason.HOST_MEMORY
+    return RunExit(code, kind.value, message, reason=reason.value)
 
 
 def _last_lines(log: Path) -> list[str]:

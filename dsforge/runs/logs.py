@@ -1,21 +1,22 @@
-"""The output of a run's ranks: all lines, one rank's, and the lines about the first error."""
+"""The output of a run's ranks: all lines, one rank's or node's, and what the ranks that failed said last."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.text import without_escapes
-from dsforge.records.run_dir import AttemptDir, RunDir
+from dsforge.records.run_dir import RunDir
+from dsforge.records.streams import ExitRecord
+from dsforge.runs.failures import Failure, fold, from_traceback
 from dsforge.runs.reading import read_exits, read_reports
 from dsforge.runs.registry import state_or_fail
 
 _MARK = re.compile(r"\[rank ([0-9]{1,9})\] ")
-_TRACEBACK = "Traceback (most recent call last)"
 _ERROR_LINES = 40
 
 
@@ -29,14 +30,19 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class RunLogs:
-    """What is shown of a run's logs: the first error's lines, then everything in the order of the files."""
+    """What is shown of a run's logs: failures, the first one first, then everything in the files' order."""
 
     run_id: str
     attempt: int
     metrics: Path
-    first_error: tuple[LogLine, ...]
+    failures: tuple[Failure, ...]
     files: tuple[Path, ...]
     rank: int | None
+
+    @property
+    def first_error(self) -> tuple[LogLine, ...]:
+        """The lines of the first failure."""
+        return tuple(LogLine(one.rank, text) for one in self.failures[:1] for text in one.lines)
 
     def lines(self) -> Iterator[LogLine]:
         """Yield the lines of one rank, or of all ranks and then the launcher; no file is held in memory."""
@@ -46,7 +52,9 @@ class RunLogs:
                     yield line
 
 
-def read_logs(run_dir: RunDir, *, rank: int | None = None, attempt: int | None = None) -> RunLogs:
+def read_logs(
+    run_dir: RunDir, *, rank: int | None = None, node: int | None = None, attempt: int | None = None
+) -> RunLogs:
     """Return the logs of an attempt, the latest if none is named; DsforgeError without such an attempt."""
     state = state_or_fail(run_dir)
     number = state.attempt if attempt is None else attempt
@@ -57,50 +65,57 @@ def read_logs(run_dir: RunDir, *, rank: int | None = None, attempt: int | None =
             f"run {run_dir.path.name} has no attempt {number}",
             hint=f"there are: {', '.join(map(str, run_dir.attempts())) or 'none'}",
         )
-    if rank is not None:
-        _check_rank(directory, rank)
-    nodes = sorted(directory.path.glob("node-*.log"))
-    launcher = [directory.launcher_log] if rank is None and directory.launcher_log.exists() else []
+    reports = {report.rank: report for report in read_reports(directory)}
+    exits = read_exits(directory)
+    _check("rank", rank, {*reports, *(record.rank for record in exits)})
+    _check("node", node, {report.node for report in reports.values()})
+    if node is not None:
+        exits = tuple(one for one in exits if one.rank in reports and reports[one.rank].node == node)
+    logs = sorted(directory.path.glob("node-*.log")) if node is None else [directory.log(node)]
+    logs = [path for path in logs if path.exists()]
     failed_rank = state.exit.rank if state.exit and number == state.attempt else None
-    found = _first_error(directory, nodes, failed_rank)
+    if node is not None and failed_rank in reports and reports[failed_rank].node != node:
+        failed_rank = None
+    hosts = {number: report.host for number, report in reports.items()}
+    failures = _failures(exits, hosts, logs, failed_rank)
+    if failures and failures[0].rank in reports:
+        # The output of the one to look at first is in the first file.
+        logs.sort(key=lambda path: path != directory.log(reports[failures[0].rank].node))
+    is_whole = rank is None and node is None
+    launcher = [directory.launcher_log] if is_whole and directory.launcher_log.exists() else []
     return RunLogs(
         run_id=run_dir.path.name,
         attempt=number,
         metrics=directory.metrics,
-        first_error=tuple(line for line in found if rank is None or line.rank == rank),
-        files=(*nodes, *launcher),
+        failures=failures if rank is None else tuple(one for one in failures[:1] if one.rank == rank),
+        files=(*logs, *launcher),
         rank=rank,
     )
 
 
-def _check_rank(directory: AttemptDir, rank: int) -> None:
-    known = {report.rank for report in read_reports(directory)}
-    known |= {record.rank for record in read_exits(directory)}
-    if rank not in known:
-        ranks = sorted(known)
-        there = "none has reported" if not ranks else f"there are ranks {ranks[0]} to {ranks[-1]}"
-        raise DsforgeError("DSF223", f"this attempt has no rank {rank}", Place(rank=rank), there)
+def _check(what: str, number: int | None, known: set[int]) -> None:
+    if number is None or number in known:
+        return
+    place = Place(rank=number) if what == "rank" else None
+    there = f"there are {what}s {min(known)} to {max(known)}" if known else "none has reported"
+    raise DsforgeError("DSF223", f"this attempt has no {what} {number}", place, there)
 
 
-def _first_error(directory: AttemptDir, nodes: list[Path], failed_rank: int | None) -> list[LogLine]:
-    exits = read_exits(directory)
-    causes = [record for record in exits if record.cause in ("exception", "signal")]
-    if failed_rank is not None:
-        causes = [record for record in exits if record.rank == failed_rank]
-    if causes:
-        record = causes[0]
-        return [LogLine(record.rank, text) for text in _from_traceback(record.tail)]
-    if failed_rank is not None:  # killed together with its wrapper: only the node's log has its words
-        own = (line.text for path in nodes for line in _read(path) if line.rank == failed_rank)
-        return [LogLine(failed_rank, text) for text in _from_traceback(tuple(deque(own, _ERROR_LINES)))]
-    return []
-
-
-def _from_traceback(tail: tuple[str, ...]) -> tuple[str, ...]:
-    for start, text in enumerate(tail):
-        if _TRACEBACK in text:
-            return tail[start:]
-    return tail
+def _failures(
+    exits: tuple[ExitRecord, ...], hosts: dict[int, str], logs: list[Path], failed_rank: int | None
+) -> tuple[Failure, ...]:
+    if failed_rank is None:
+        return fold(exits, hosts)
+    record = next((record for record in exits if record.rank == failed_rank), None)
+    if record is not None:
+        tail: Sequence[str] = record.tail
+    else:  # killed together with its wrapper: only the node's log has its words
+        tail = deque(
+            (line.text for path in logs for line in _read(path) if line.rank == failed_rank), _ERROR_LINES
+        )
+    if not tail:
+        return fold(exits, hosts)
+    return fold(exits, hosts, Failure(failed_rank, hosts.get(failed_rank), from_traceback(tuple(tail))))
 
 
 def _read(path: Path) -> Iterator[LogLine]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import (
@@ -15,6 +16,8 @@ from dsforge.records.streams import (
     parse_line,
     read_lines,
 )
+
+T = TypeVar("T", WorldReport, ExitRecord)
 
 
 def read_metrics(attempt: AttemptDir) -> tuple[MetricsLine, ...]:
@@ -34,18 +37,28 @@ def read_events(attempt: AttemptDir) -> tuple[Event, ...]:
 
 def read_reports(attempt: AttemptDir) -> tuple[WorldReport, ...]:
     """Return the world reports of an attempt by rank."""
-    reports = [line for line in _rank_lines(attempt) if isinstance(line, WorldReport)]
-    return tuple(sorted(reports, key=lambda report: report.rank))
+    return tuple(sorted(_of_ranks(attempt, WorldReport), key=lambda report: report.rank))
 
 
 def read_exits(attempt: AttemptDir) -> tuple[ExitRecord, ...]:
     """Return the exit records of an attempt by time."""
-    exits = [line for line in _rank_lines(attempt) if isinstance(line, ExitRecord)]
-    return tuple(sorted(exits, key=lambda record: record.failed_at or record.time))
+    return tuple(sorted(_of_ranks(attempt, ExitRecord), key=lambda record: record.failed_at or record.time))
 
 
-def _rank_lines(attempt: AttemptDir) -> list[Line]:
-    return [line for stream in sorted(attempt.path.glob("ranks-*.jsonl")) for line in _lines(stream)]
+def _of_ranks(attempt: AttemptDir, line_type: type[T]) -> list[T]:
+    streams = sorted(attempt.path.glob("ranks-*.jsonl"))
+    # Of a run of weeks nearly all lines are signs of life.
+    parsed = (parse_line(line) for one in streams for _, line in read_lines(one, kind=line_type.kind()))
+    return [line for line in parsed if isinstance(line, line_type)]
+
+
+def read_hosts(attempt: AttemptDir) -> tuple[str, ...]:
+    """Return the hosts of an attempt by node; none where its hostfile cannot be read."""
+    try:
+        lines = attempt.hostfile.read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        return ()
+    return tuple(line.split()[0] for line in lines if line.strip())
 
 
 def _lines(stream: Path) -> list[Line]:

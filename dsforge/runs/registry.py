@@ -65,6 +65,11 @@ def list_runs(root: Path) -> tuple[RunSummary, ...]:
     return tuple(sorted(found, key=lambda run: (run.started_time, run.run_id), reverse=True))
 
 
+def lost_runs(root: Path) -> list[RunDir]:
+    """Return the runs under a root that nobody supervises and that did not end; OSError as `list_runs`."""
+    return [RunDir(run.path) for run in list_runs(root) if run.state == LOST]
+
+
 def find_run(root: Path, run_id: str = LATEST) -> RunDir:
     """Return the run of this id or beginning of one, or the latest; DsforgeError when none or several fit.
 

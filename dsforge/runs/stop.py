@@ -8,25 +8,20 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from dsforge.base import lease, processes, slurm
 from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode, ExitKind
-from dsforge.base.processes import ProcessId
 from dsforge.base.slurm import Job
-from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import ENDED_STATES, RunExit, RunState, read_state, write_state
 from dsforge.runs.jobs import ask, close, job_of
-from dsforge.runs.reading import read_reports
+from dsforge.runs.reaper import end_here, question
 from dsforge.runs.registry import state_or_fail, supervisor_alive
 
 SUPERVISOR_SECONDS = 30.0
 """For a supervisor to end its ranks, besides the time that they may take for a checkpoint."""
-_RANK_SECONDS = 6.0
-_KILL_SECONDS = 10.0
 _TICK_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 _ASK_SECONDS = 5.0
@@ -41,11 +36,15 @@ class StopResult:
     message: str
 
 
-def stop_run(run_dir: RunDir, *, at_once: bool = False) -> StopResult:
+Elsewhere = Callable[[RunDir], str]
+"""Ends what is left of a run on its other hosts, and says in words what was."""
+
+
+def stop_run(run_dir: RunDir, *, at_once: bool = False, elsewhere: Elsewhere = lambda _: "") -> StopResult:
     """Stop a run and wait for its end; DsforgeError when it is another machine's or user's to stop.
 
     A live supervisor is asked and does the rest, after a checkpoint unless `at_once`; without one the ranks
-    are ended here.
+    are ended here, and `elsewhere`.
     """
     state, run_id = state_or_fail(run_dir), run_dir.path.name
     if (job := job_of(run_dir)) is not None and state.state != "succeeded":
@@ -70,19 +69,25 @@ def stop_run(run_dir: RunDir, *, at_once: bool = False) -> StopResult:
             "late",
             f"the supervisor (pid {state.supervisor.pid}) was told to stop and still runs",
         )
+    check_unsupervised(run_dir, state)
+    ended = end_here(question(run_dir)).found
+    message = f"the supervisor was dead; {ended} processes of the run were ended{elsewhere(run_dir)}"
+    how = RunExit(int(ExitCode.TERMINATED), ExitKind.TERMINATED.value, message)
+    write_state(run_dir.state, replace(state, state="stopped", ended_time=time.time(), exit=how))
+    return StopResult(run_id, "ranks", message)
+
+
+def check_unsupervised(run_dir: RunDir, state: RunState) -> None:
+    """Raise DsforgeError DSF225 when somebody holds a run's lease on this host."""
     if lease.is_held(run_dir.lease):
         raise DsforgeError(
             "DSF225",
-            f"run {run_id} has a supervisor, but it is not pid {state.supervisor.pid}, or not this user's",
+            f"run {run_dir.path.name} has a supervisor, but it is not pid {state.supervisor.pid}, "
+            "or not this user's",
             Place(file=str(run_dir.lease)),
             "stop it as the user who started it; `fuser` names the process that holds this file",
             exit_code=ExitCode.ENVIRONMENT,
         )
-    ended = _end_ranks(run_dir, state)
-    message = f"the supervisor was dead; {ended} processes of the run were ended"
-    how = RunExit(int(ExitCode.TERMINATED), ExitKind.TERMINATED.value, message)
-    write_state(run_dir.state, replace(state, state="stopped", ended_time=time.time(), exit=how))
-    return StopResult(run_id, "ranks", message)
 
 
 def _stop_job(run_dir: RunDir, state: RunState, job: str, *, at_once: bool) -> StopResult:
@@ -137,30 +142,6 @@ def _last_words(run_dir: RunDir) -> str:
 def _supervises(run_dir: RunDir, state: RunState) -> bool:
     """Tell whether the recorded process is this run's supervisor: an id in a file alone proves nothing."""
     return supervisor_alive(run_dir, state) and processes.opens(state.supervisor, run_dir.lease)
-
-
-def _end_ranks(run_dir: RunDir, state: RunState) -> int:
-    """Ask the recorded wrappers to end, then kill what is of the run; return how many there were."""
-    found = _processes_of(run_dir)
-    reports = read_reports(run_dir.attempt(state.attempt))
-    wrappers = {ProcessId(report.pid, report.pid_start) for report in reports}
-    asked = [process for process in found if process in wrappers]
-    asked = [process for process in asked if processes.send_signal(process, signal.SIGTERM)]
-    _wait(lambda: not any(map(processes.is_alive, asked)), _RANK_SECONDS)
-    deadline = time.monotonic() + _KILL_SECONDS
-    while (left := _processes_of(run_dir)) and time.monotonic() < deadline:
-        for process in left:
-            processes.send_signal(process, signal.SIGKILL)
-        time.sleep(_TICK_SECONDS)
-    return len(found)
-
-
-def _processes_of(run_dir: RunDir) -> list[ProcessId]:
-    """Return what carries the run's mark and works in this folder, not in one that this is a copy of."""
-    here = run_dir.path.resolve()
-    marked = processes.carrying(environment.RUN_ID, run_dir.path.name)
-    folders = [(one, processes.variable_of(one, environment.ATTEMPT_DIR)) for one in marked]
-    return [one for one, folder in folders if folder and Path(folder).resolve().parent == here]
 
 
 def _wait(done: Callable[[], bool], patience_seconds: float) -> bool:

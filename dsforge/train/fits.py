@@ -34,6 +34,19 @@ def layout_facts(plan: Plan) -> dict[str, int]:
     return facts
 
 
+def layout_difference(manifest: CheckpointManifest, plan: Plan) -> str | None:
+    """Return how the layout that a checkpoint was saved with differs from the plan's, or None.
+
+    Where replicas shard no states, with ZeRO-0 and no pipeline, there may be another number of them.
+    """
+    saved, planned = manifest.layout, layout_facts(plan)
+    unsharded = (saved.get("zero"), saved.get("pp"), planned["zero"], planned["pp"]) == (0, 1, 0, 1)
+    for fact in sorted(planned.keys() | saved.keys()):
+        if planned.get(fact) != saved.get(fact) and not (fact == "dp" and unsharded):
+            return f"{fact} was {saved.get(fact)}, the plan says {planned.get(fact)}"
+    return None
+
+
 def model_facts(plan: Plan) -> dict[str, Any]:
     """Return what must be equal for the same weights to be the same function."""
     config = plan.model.hf_config or {}
@@ -103,16 +116,13 @@ def check_fits(manifest: CheckpointManifest, plan: Plan, data: DataFacts, folder
             "resume with the trainer that it was saved by, or name another checkpoint.dir",
             folder,
         )
-    planned = layout_facts(plan)
-    for fact in sorted(planned.keys() | manifest.layout.keys()):
-        if planned.get(fact) != manifest.layout.get(fact):
-            raise _misfit(
-                "DSF331",
-                f"the checkpoint has another layout: {fact} was {manifest.layout.get(fact)}, "
-                f"the plan says {planned.get(fact)}",
-                "resume under the layout that it was saved with, or name another checkpoint.dir",
-                folder,
-            )
+    if (difference := layout_difference(manifest, plan)) is not None:
+        raise _misfit(
+            "DSF331",
+            f"the checkpoint has another layout: {difference}",
+            "resume under the layout that it was saved with, or name another checkpoint.dir",
+            folder,
+        )
     if manifest.consumed_samples != manifest.step * plan.batch.global_size:
         raise _misfit(
             "DSF332",

@@ -9,6 +9,7 @@ import sys
 from types import ModuleType
 from typing import NoReturn
 
+from dsforge.base import stack_dump
 from dsforge.base.errors import DsforgeError
 from dsforge.train.context import read_context
 from dsforge.train.stop import LISTENER
@@ -37,6 +38,7 @@ def main() -> int:
     )
     log = logging.getLogger("dsforge.train")
     LISTENER.listen()
+    stack_dump.install()
     try:
         context = read_context()
         trainer = trainer_module(context.plan.trainer)

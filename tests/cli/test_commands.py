@@ -27,7 +27,7 @@ SURFACE = {
     "diff": "--fail-on --json --profile",
     "render": "--argument --check --json --out --profile --set -o",
     "lock": "--argument --check --json --out --profile --set -o",
-    "preflight": "--exclude-failed --json --profile --quick --runs --set --timeout",
+    "preflight": "--build --exclude-failed --json --profile --quick --runs --set --timeout",
     "launch": "--argument --detach --dry-run --dryrun --json --local --lock --locked --profile --runs --set",
     "smoke": "--argument --json --max-ranks --profile --runs --set --steps",
     "verify": "--allow --json --max-ranks --profile --runs --set --steps",
@@ -44,8 +44,9 @@ SURFACE = {
     "hostfile check": "--json",
     "runs list": "--json --runs",
     "runs show": "--json --runs",
-    "runs logs": "--attempt --rank --runs",
+    "runs logs": "--attempt --node --rank --runs",
     "runs stop": "--json --now --runs",
+    "runs reap": "--json --runs",
 }
 
 

@@ -57,6 +57,7 @@ def _bash(words: list[str], environ: dict[str, str], folder: Path) -> list[str]:
         ("validate recipe.yaml --profile w", ["wide"]),
         ("plan missing.yaml --profile ", []),
         ("validate m", []),
+        ("explain recipe.yaml parallel.s", ["parallel.schedule", "parallel.sequence_parallel"]),
         ("validate recipe.yaml mon", [f"monitor.{sink}=" for sink in ("tensorboard", "wandb", "prometheus")]),
         ("diff recipe.yaml recipe.yaml --fail-on e", ["execution"]),
         ("rule DSF12", [code for code in rules() if code.startswith("DSF12")]),

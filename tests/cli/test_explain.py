@@ -88,6 +88,20 @@ def test_explain_says_why_a_layout_lost(cli: Cli, layout: str, told: str):
 
 
 @pytest.mark.parametrize(
+    ("layout", "told"),
+    [
+        ("tp=3", "DSF101 illegal: 4 heads cannot be split over TP 3"),
+        ("zero=2", "DSF120 illegal: ZeRO-2 with PP 2"),
+        ("tp=1", "legal: there is nothing to compare it by: CPU runs prove logic, not speed"),
+    ],
+)
+def test_without_costs_the_rules_still_speak(cli: Cli, layout: str, told: str):
+    shown = cli("explain", str(ROOT / "recipes" / "smoke.yaml"), "--layout", layout)
+    assert shown.code == 0
+    assert shown.out.startswith(told)
+
+
+@pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         (["explain", GPT3], "DSF778", "nothing to explain is named"),

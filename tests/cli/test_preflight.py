@@ -52,6 +52,35 @@ def test_this_machine_alone(cli: Cli, tmp_path: Path):
     assert [one.name for one in tmp_path.iterdir()] == ["recipe.yaml"]
 
 
+@pytest.mark.parametrize("command", ["preflight", "launch"])
+@pytest.mark.parametrize(
+    ("hosts", "ended", "code", "told"),
+    [
+        (f"{HERE} slots=4\ngone-1 slots=2\n", 1, "DSF041", "2 slots, the recipe has cluster.gpus_per_node 4"),
+        (f"{HERE} slots=4\n{HERE} slots=4\n", 2, "DSF040", f"host `{HERE}` stands twice, first in line 1"),
+    ],
+)
+def test_hosts_that_are_not_the_planned_world_are_named(
+    cli: Cli, recipe: Path, command: str, hosts: str, ended: int, code: str, told: str
+):
+    (recipe.parent / "hosts").write_text(hosts)
+    shown = cli(command, recipe, *TWO, "--runs", recipe.parent / "runs", "--json")
+    (first, *_) = shown.json["findings"]
+    assert (shown.code, first["code"]) == (ended, code)
+    assert first["message"].startswith(told)
+    assert first["place"].get("host") == ("gone-1" if code == "DSF041" else None)
+    assert not (recipe.parent / "runs").exists()
+
+
+def test_where_nothing_is_compiled_it_says_so(cli: Cli, tmp_path: Path):
+    path = write(tmp_path, SMALL)
+    shown = cli("preflight", path, "--quick", "--build")
+    assert shown.code == 0, shown.err
+    assert "nothing is to be built: these ranks run no kernel" in shown.out
+    (host,) = cli("preflight", path, "--quick", "--build", "--json").json["build"]["hosts"]
+    assert (host["built"], host["failed"]) == ([], {})
+
+
 def test_a_host_that_fails_is_told_and_nothing_is_launched(cli: Cli, recipe: Path, tmp_path: Path):
     told = cli("preflight", recipe, *TWO, "--quick", "--json")
     assert told.code == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from dsforge.base import lease
 from dsforge.base.canonical import dumps
 from dsforge.cli.progress import Progress
 from dsforge.launch.types import ProgressEvent
-from dsforge.records.run_state import RunExit
-from dsforge.records.streams import ExitRecord, WorldReport
+from dsforge.records.run_dir import RunDir
+from dsforge.records.run_state import Restart, RunExit, read_state
+from dsforge.records.streams import Event, ExitRecord, WorldReport
 from tests.launch_support.plans import make_plan
 from tests.launch_support.run_folders import NOBODY, make_run, write_lines
 
@@ -44,7 +47,8 @@ def test_a_failed_run_says_how_and_where(cli: Cli, root: Path):
     lines = shown.out.splitlines()
     assert lines[0] == "new: failed, 1 rank 1"
     assert "  layout    TP 1 x PP 1 x DP 2, ZeRO-0, 2 ranks" in lines
-    assert lines[-4:] == [
+    assert lines[-5:] == [
+        "  ranks     program: 1; no exit record: 0",
         "  failed    rank 1 on host h",
         f"  log       {root / 'new' / 'attempt-1' / 'node-0.log'}",
         "  | Traceback (most recent call last):",
@@ -52,6 +56,42 @@ def test_a_failed_run_says_how_and_where(cli: Cli, root: Path):
     ]
     assert cli("runs", "show", "latest", "--runs", root).out.splitlines()[0] == lines[0]
     assert cli("runs", "show", "old", "--runs", root).out.startswith("old: succeeded, 0 \n")
+
+
+def test_the_logs_begin_with_the_first_error_and_tell_once_what_many_say(cli: Cli, root: Path):
+    for rank, words in ((2, "reset"), (3, "reset"), (4, "reset"), (5, "other")):
+        record = ExitRecord(10.0 + rank, rank, 1, "exception", tail=(words,))
+        write_lines(RunDir(root / "new").attempt(1).rank_stream(0), record)
+    shown = cli("runs", "logs", "new", "--runs", root)
+    assert shown.out.splitlines() == [
+        "== first error: rank 1 on host h",
+        "[rank 1] Traceback (most recent call last):",
+        "[rank 1] Oops",
+        "== another error: rank 2",
+        "[rank 2] reset",
+        "== 2 more ranks the same: 3-4",
+        "== another error: rank 5",
+        "[rank 5] other",
+        "== all lines",
+        "[rank 1] Oops",
+    ]
+    of_node = cli("runs", "logs", "new", "--node", 0, "--runs", root)
+    assert of_node.out.splitlines()[0] == "== first error: rank 1 on host h"
+    assert cli("runs", "logs", "new", "--node", 1, "--runs", root).code == 2
+
+
+def test_steps_that_became_slow_are_told(cli: Cli, root: Path):
+    told = Event(20.0, "supervisor", "slow", "steps take 5 s at step 12; rank 1 hangs\n  rank 0 waits", {})
+    write_lines(RunDir(root / "new").attempt(1).events, told)
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(20.0))
+    lines = cli("runs", "show", "new", "--runs", root).out.splitlines()
+    assert f"  slow      {when}: steps take 5 s at step 12; rank 1 hangs" in lines
+
+
+def test_an_edit_that_would_mend_the_end_is_shown(cli: Cli, tmp_path: Path):
+    how = RunExit(137, "rank_killed", "killed", rank=1, signal=9, reason="host_memory", hint="batch.micro=2")
+    make_run(tmp_path, "big", state="failed", exit=how)
+    assert "  hint      batch.micro=2" in cli("runs", "show", "--runs", tmp_path).out.splitlines()
 
 
 def test_a_rank_that_is_not_there(cli: Cli, root: Path):
@@ -105,3 +145,45 @@ def test_how_a_run_ended_is_told_once(capsys: pytest.CaptureFixture[str]):
     for tells_end, told in ((True, "stopped by SIGTERM"), (False, "")):
         Progress(3, tells_end=tells_end)(ProgressEvent(0.0, "ended", "stopped by SIGTERM"))
         assert capsys.readouterr().err.strip()[9:] == told
+
+
+def test_only_what_nobody_supervises_is_reaped(cli: Cli, tmp_path: Path):
+    lost = make_run(tmp_path, "lost", supervisor=NOBODY)
+    live = make_run(tmp_path, "live")
+    with lease.hold(live.lease):
+        refused = cli("runs", "reap", "live", "--runs", tmp_path)
+        assert (refused.code, refused.out) == (1, "")
+        assert "error[DSF722]: run live is running, and its supervisor lives" in refused.err
+        assert "hint: `dsforge runs stop live` ends it" in refused.err
+        assert cli("runs", "reap", "--runs", tmp_path).out == "lost: nothing was left of it\n"
+        again = cli("runs", "reap", "--runs", tmp_path)
+    assert (again.code, again.out) == (0, "")
+    assert "no run is lost" in again.err
+    state = read_state(lost.state)
+    assert state is not None
+    assert state.exit is not None
+    assert (state.state, state.exit.code, state.exit.kind) == ("failed", 137, "launcher_died")
+    assert state.exit.message == "the supervisor (dsforge launch, pid 1) died; nothing was left of it"
+    told = cli("runs", "reap", "lost", "--json", "--runs", tmp_path).json["runs"]
+    here = {socket.gethostname(): {"found": 0, "left": 0}}
+    assert told == [{"run_id": "lost", "hosts": here, "silent": {}, "clean": True}]
+
+
+def test_attempts_are_shown_with_their_hosts_and_why_there_was_no_other(cli: Cli, tmp_path: Path):
+    why = "it would end the same way again: numerics"
+    end = RunExit(1, "rank_failed", "rank 0 failed", reason="numerics", not_restarted=why)
+    restart = Restart(2, 5.0, "host b is gone", reason="host_lost")
+    run = make_run(tmp_path, "a", state="failed", attempt=2, exit=end, restarts=(restart,))
+    for number, hosts in ((1, "ab"), (2, "ac")):
+        run.attempt(number).hostfile.write_text("".join(f"{host} slots=1\n" for host in hosts))
+    lines = cli("runs", "show", "--runs", tmp_path).out.splitlines()
+    first = lines.index("  restart   attempt 2 (host lost): host b is gone")
+    assert lines[first + 1 : first + 4] == [
+        "  hosts     attempt 1 on a, b",
+        "  hosts     attempt 2 on a, c",
+        f"  ended     not restarted (numerics): {why}",
+    ]
+    told = cli("runs", "show", "--json", "--runs", tmp_path).json
+    assert [attempt["hosts"] for attempt in told["attempts"]] == [["a", "b"], ["a", "c"]]
+    assert told["state"]["restarts"][0]["reason"] == "host_lost"
+    assert (told["state"]["exit"]["reason"], told["state"]["exit"]["not_restarted"]) == ("numerics", why)

@@ -8,12 +8,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.hosts import Cluster
+from tests.cluster.runs import EVERYTHING_DOWN_SECONDS, marked
 from tests.support.recipes import ROOT
 
 _PROGRAMS = (
@@ -48,6 +49,8 @@ PartitionName=train Nodes=node[1-2] Default=YES MaxTime=INFINITE State=UP
 """
 
 
+Down = Callable[[str, float, str, str], float]
+
 _ANOTHER_HOST = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 """What a process id means elsewhere it does not mean here: by this alone ranks are on another host."""
 
@@ -81,13 +84,13 @@ def _end(started: list[subprocess.Popen[bytes]]) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two hosts to run on and one to start from."""
+    """Two hosts to run on, one to stand in for them, and one to start from."""
     need("sshd", "ssh", "ssh-keygen", "pdsh", "ip", "unshare")
     _need_another_host()
     made = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         try:
-            made.up(workers=2)
+            made.up(workers=2, spares=1)
         except subprocess.CalledProcessError as error:
             pytest.skip(f"root may not make networks here: {error.stderr.decode().strip()}")
         yield made
@@ -185,3 +188,18 @@ def _until(ready, *, required: bool = True) -> None:
             assert not required, "the test's daemons did not come up"
             return
         time.sleep(0.2)
+
+
+@pytest.fixture
+def down(record_property: Callable[[str, object], None]) -> Down:
+    """Wait until no process of a run, or of an attempt, is left on any host; return and note the seconds."""
+
+    def wait(fault: str, since: float, name: str, value: str) -> float:
+        while marked(name, value):
+            assert time.monotonic() - since < EVERYTHING_DOWN_SECONDS, fault
+            time.sleep(0.1)
+        seconds = time.monotonic() - since
+        record_property(f"seconds until all is down after {fault}", f"{seconds:.1f}")
+        return seconds
+
+    return wait

@@ -55,10 +55,11 @@ class Host:
 
 @dataclass
 class Cluster:
-    """A bridge with hosts on it: the first starts jobs, the others run them."""
+    """A bridge with hosts on it: the first starts jobs, the others run them, the last are spares."""
 
     folder: Path
     hosts: list[Host] = field(default_factory=list)
+    spared: int = 0
 
     @property
     def head(self) -> Host:
@@ -66,14 +67,19 @@ class Cluster:
 
     @property
     def workers(self) -> list[Host]:
-        return self.hosts[1:]
+        return self.hosts[1 : len(self.hosts) - self.spared]
+
+    @property
+    def spares(self) -> list[Host]:
+        return self.hosts[len(self.hosts) - self.spared :]
 
     @property
     def ssh_options(self) -> str:
         return f"-F {self.folder / 'config'}"
 
-    def up(self, workers: int) -> None:
+    def up(self, workers: int, spares: int = 0) -> None:
         """Build it all; CalledProcessError where this machine has no right to."""
+        self.spared = spares
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / "key"], check=True)
         (self.folder / "config").write_text(_SSH.format(folder=self.folder))
         Path("/run/sshd").mkdir(exist_ok=True)  # sshd does not start without it
@@ -81,7 +87,7 @@ class Cluster:
         self._bridge = f"dsf{mark}"
         _ip("link", "add", self._bridge, "type", "bridge")
         _ip("link", "set", self._bridge, "up")
-        for number in range(workers + 1):
+        for number in range(workers + spares + 1):
             host = Host(f"dsf{mark}h{number}", f"10.77.{mark % 250}.{number + 1}")
             self.hosts.append(host)
             outside = f"v{mark}n{number}"
@@ -94,16 +100,30 @@ class Cluster:
             ):
                 _ip("-n", host.name, *words)
             _ip("-n", host.name, "link", "set", "lo", "up")
+        for host in self.hosts[1:]:
+            self._start(host)
+        for host in self.hosts[1:]:
+            self._wait_for(host)
+
+    def _start(self, host: Host) -> None:
         program = shutil.which("sshd", path=_SBIN)
         assert program is not None
-        for host in self.workers:
-            configuration = self.folder / host.address
-            configuration.write_text(_SSHD.format(folder=self.folder, address=host.address))
-            with (self.folder / "sshd.log").open("ab") as log:
-                words = host.inside(program, "-D", "-e", "-f", str(configuration))
-                host.daemon = subprocess.Popen(words, stdout=log, stderr=log)
-        for host in self.workers:
-            self._wait_for(host)
+        configuration = self.folder / host.address
+        configuration.write_text(_SSHD.format(folder=self.folder, address=host.address))
+        with (self.folder / "sshd.log").open("ab") as log:
+            words = host.inside(program, "-D", "-e", "-f", str(configuration))
+            host.daemon = subprocess.Popen(words, stdout=log, stderr=log)
+
+    def crash(self, host: Host) -> None:
+        """End everything that runs on a host, at once."""
+        assert host.daemon is not None
+        host.daemon.kill()
+        host.daemon.wait()
+
+    def boot(self, host: Host) -> None:
+        """Have a host that crashed answer again."""
+        self._start(host)
+        self._wait_for(host)
 
     def _wait_for(self, host: Host) -> None:
         words = self.head.inside("ssh", "-F", str(self.folder / "config"), host.address, "true")
@@ -122,8 +142,7 @@ class Cluster:
         """Take it all down."""
         for host in self.hosts:
             if host.daemon is not None:
-                host.daemon.kill()
-                host.daemon.wait()
+                self.crash(host)
             subprocess.run(["ip", "netns", "del", host.name], check=False)
         subprocess.run(["ip", "link", "del", self._bridge], check=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from dsforge.records.run_dir import AttemptDir
@@ -13,6 +14,11 @@ TWO_NODES = (
     .replace("{tp: 2, pp: 2, dp: 2, zero: 1}", "{dp: 2}")
     .replace("steps: 30", "steps: 4")
 )
+
+MOST_SECONDS = 30.0
+"""What is promised. Most faults take a tenth to a half of it; a cut network shows only after 15 to 25 s."""
+EVERYTHING_DOWN_SECONDS = 120.0
+"""Where cores may be busy; what hangs would never end."""
 
 
 def records_of(folder: Path) -> list[Line | None]:
@@ -35,6 +41,28 @@ def trainer_of(attempt: str, rank: int) -> Path:
 def parent_of(process: Path) -> Path:
     """Return the /proc folder of a process's parent."""
     return process.with_name((process / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def marked(name: str, value: str) -> list[Path]:
+    """Return the /proc folders of all processes, on any host, that were started with a variable."""
+    wanted = f"{name}={value}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (process / "environ").read_bytes().split(b"\0"):
+                found.append(process)
+        except OSError:
+            continue
+    return found
+
+
+def gone_within(run_id: str, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while marked("DSFORGE_RUN_ID", run_id):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
 
 
 def _words(process: Path) -> bytes:

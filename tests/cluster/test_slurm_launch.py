@@ -17,16 +17,21 @@ import pytest
 
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import RunState, read_state
-from tests.cluster.conftest import Slurm
-from tests.cluster.runs import TWO_NODES, parent_of, trainer_of
-from tests.cluster.test_launch import gone_within
+from tests.cluster.conftest import Down, Slurm
+from tests.cluster.runs import (
+    EVERYTHING_DOWN_SECONDS,
+    MOST_SECONDS,
+    TWO_NODES,
+    gone_within,
+    parent_of,
+    trainer_of,
+)
 from tests.support.recipes import write
 
 pytestmark = pytest.mark.cluster
 
 PATIENCE_SECONDS = 240.0
-EVERYTHING_DOWN_SECONDS = 120.0
-"""Half a minute on idle cores; what hangs would never end."""
+RUN, ATTEMPT = "DSFORGE_RUN_ID", "DSFORGE_ATTEMPT_DIR"
 SECRET = "s3cret 'b' $c, d"
 ODD = "a 'b', $HOME;"
 DSFORGE = (sys.executable, "-m", "dsforge.cli")
@@ -70,6 +75,9 @@ class Launched:
     def job(self) -> str:
         return self.run_dir.slurm_job.read_text().strip()
 
+    def attempt(self, number: int) -> str:
+        return str(self.run_dir.attempt(number).path)
+
     @property
     def state(self) -> RunState:
         state = read_state(self.run_dir.state)
@@ -80,7 +88,7 @@ class Launched:
         return trainer_of(str(self.run_dir.attempt(attempt).path), rank)
 
     def wait_for_a_step(self, attempt: int = 1) -> None:
-        self.wait(lambda: (self.folder / "runs").exists() and self.run_dir.attempt(attempt).metrics.exists())
+        self.wait(lambda: any(self.folder.glob(f"runs/*/attempt-{attempt}/metrics.jsonl")))
 
     def wait(self, ready) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -131,7 +139,7 @@ def commands() -> Iterator[bytes]:
             yield (process / "cmdline").read_bytes()
 
 
-def test_a_job_trains_as_one_and_comes_back(slurm: Slurm, tmp_path: Path):
+def test_a_job_trains_as_one_and_comes_back(slurm: Slurm, tmp_path: Path, down: Down):
     """The losses of the same two ranks on one machine, though one on the other host is killed on the way."""
     more = ("train.steps=8", "checkpoint.every_steps=1")
     alone = tmp_path / "alone"
@@ -146,7 +154,9 @@ def test_a_job_trains_as_one_and_comes_back(slurm: Slurm, tmp_path: Path):
             seen = (one.trainer(rank) / "environ").read_bytes().split(b"\0")
             assert {f"ODD={ODD}".encode(), f"HF_TOKEN={SECRET}".encode()} <= set(seen)
         assert not [words for words in commands() if b"s3cret" in words]
+        began = time.monotonic()
         os.kill(int(one.trainer(1).name), signal.SIGKILL)
+        assert down("kill -9 of a rank", began, ATTEMPT, one.attempt(1)) < MOST_SECONDS
         told = one.end()
         assert one.process.returncode == 0, (tmp_path / "told").read_text()
         assert one.state.restarts[0].why.startswith("rank 1 on host")
@@ -156,10 +166,14 @@ def test_a_job_trains_as_one_and_comes_back(slurm: Slurm, tmp_path: Path):
     assert not [path for path in written if b"s3cret" in path.read_bytes()]
 
 
-def test_out_of_time_the_run_queues_goes_on_and_is_stopped_from_elsewhere(slurm: Slurm, tmp_path: Path):
+def test_out_of_time_the_run_queues_goes_on_and_is_stopped_from_elsewhere(
+    slurm: Slurm, tmp_path: Path, down: Down
+):
     with launched(slurm, recipe_for(tmp_path, job="notice: 1m"), *TINY, str(tmp_path / "recipe.yaml")) as one:
         one.wait_for_a_step()
+        began = time.monotonic()
         slurm.run("scancel", "--batch", "--signal=USR1", one.job)  # what Slurm does a minute before the limit
+        assert down("notice of the time limit", began, ATTEMPT, one.attempt(1)) < MOST_SECONDS
         one.wait(lambda: one.state.state == "queued")
         one.start_again()
         one.wait_for_a_step(attempt=2)
@@ -168,7 +182,9 @@ def test_out_of_time_the_run_queues_goes_on_and_is_stopped_from_elsewhere(slurm:
         assert [(run["state"], run["attempt"], run["job"]) for run in listed["runs"]] == [
             ("running", 2, one.job)
         ]
+        began = time.monotonic()
         code, stopped, said = command(slurm, tmp_path, "runs", "stop", run_id)
+        assert down("`runs stop`", began, RUN, run_id) < MOST_SECONDS
         assert (code, stopped["how"]) == (0, "supervisor"), said
         told = one.end(EVERYTHING_DOWN_SECONDS)
         (restart,) = one.state.restarts
@@ -177,18 +193,21 @@ def test_out_of_time_the_run_queues_goes_on_and_is_stopped_from_elsewhere(slurm:
     assert (one.process.returncode, told["exit"]["kind"], told["attempts"]) == (143, "terminated", 2)
 
 
-def test_lost_hosts_are_named_and_the_run_comes_back(slurm: Slurm, tmp_path: Path):
+def test_lost_hosts_are_named_and_the_run_comes_back(slurm: Slurm, tmp_path: Path, down: Down):
     """First what holds the ranks of a node is killed, in the restart the node itself goes down."""
     try:
         with launched(slurm, recipe_for(tmp_path, restarts=1), *TINY, str(tmp_path / "recipe.yaml")) as one:
             one.wait_for_a_step()
             keeper = parent_of(parent_of(one.trainer(1)))
             assert (keeper / "cmdline").read_bytes().startswith(b"slurmstepd")
+            began = time.monotonic()
             os.kill(int(keeper.name), signal.SIGKILL)
+            assert down("kill -9 of slurmstepd", began, ATTEMPT, one.attempt(1)) < MOST_SECONDS
             one.wait_for_a_step(attempt=2)
+            began = time.monotonic()
             slurm.run("scontrol", "update", "nodename=node2", "state=down", "reason=test")
+            assert down("a node goes down", began, RUN, one.run_dir.path.name) < MOST_SECONDS
             one.wait(lambda: one.state.state == "failed")
-            assert gone_within(one.run_dir.path.name, EVERYTHING_DOWN_SECONDS)
             one.wait(lambda: slurm.job(one.job)["JobState"] == "PENDING")
             _, listed, _ = command(slurm, tmp_path, "runs", "list")
             assert listed["runs"][0]["state"] == "queued"  # again, by Slurm
@@ -206,18 +225,22 @@ def test_lost_hosts_are_named_and_the_run_comes_back(slurm: Slurm, tmp_path: Pat
 @pytest.mark.parametrize(
     ("how", "code", "kind"), [("scancel", 143, "terminated"), ("Ctrl-C", 130, "interrupted")]
 )
-def test_a_cancelled_run_is_down_on_every_host(slurm: Slurm, tmp_path: Path, how: str, code: int, kind: str):
+def test_a_cancelled_run_is_down_on_every_host(
+    slurm: Slurm, tmp_path: Path, how: str, code: int, kind: str, down: Down
+):
     with launched(slurm, recipe_for(tmp_path), *TINY, str(tmp_path / "recipe.yaml")) as one:
         one.wait_for_a_step()
+        began = time.monotonic()
         if how == "scancel":
             slurm.run("scancel", one.job)
         else:
             one.process.send_signal(signal.SIGINT)
+        assert down(how, began, RUN, one.run_dir.path.name) < MOST_SECONDS
         told = one.end(EVERYTHING_DOWN_SECONDS)
     assert (one.process.returncode, told["exit"]["code"], told["exit"]["kind"]) == (code, code, kind)
 
 
-def test_in_an_allocation_it_starts_there_or_says_why_not(slurm: Slurm, tmp_path: Path):
+def test_in_an_allocation_it_starts_there_or_says_why_not(slurm: Slurm, tmp_path: Path, down: Down):
     recipe = recipe_for(tmp_path, env={"TINY_STEPS": "30"}, restarts=1)
     for words, difference in (
         (("salloc", "--nodes=1"), "nodes: 1, the plan has 2"),
@@ -230,7 +253,9 @@ def test_in_an_allocation_it_starts_there_or_says_why_not(slurm: Slurm, tmp_path
     assert not (tmp_path / "runs").exists()
     with launched(slurm, recipe, "salloc", "--nodes=2", *TINY, str(recipe)) as one:
         one.wait_for_a_step()
+        began = time.monotonic()
         os.kill(int(parent_of(one.trainer(1)).name), signal.SIGKILL)
+        assert down("kill -9 of a rank in an allocation", began, ATTEMPT, one.attempt(1)) < MOST_SECONDS
         told = one.end()
         assert one.state.restarts[0].why.startswith("rank 1 on host")
     assert (one.process.returncode, told["attempts"]) == (0, 2)
@@ -249,3 +274,31 @@ def test_a_job_that_waits_is_shown_and_stopped_and_one_that_is_refused_is_told(s
     assert code == 3
     assert "DSF241" in said
     assert "invalid partition specified: none" in said
+
+
+def test_of_two_runs_on_the_same_nodes_one_is_stopped_and_the_other_goes_on(
+    slurm: Slurm, tmp_path: Path, down: Down
+):
+    """One in an allocation, by Ctrl-C; then what supervises the other's job is killed."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    recipe, other_recipe = (recipe_for(tmp_path / name) for name in ("a", "b"))
+    with (
+        launched(slurm, recipe, "salloc", "--nodes=2", *TINY, str(recipe)) as one,
+        launched(slurm, other_recipe, *TINY, str(other_recipe)) as other,
+    ):
+        one.wait_for_a_step()
+        other.wait_for_a_step()
+        began = time.monotonic()
+        os.kill(one.state.supervisor.pid, signal.SIGINT)
+        told = one.end(EVERYTHING_DOWN_SECONDS)
+        assert down("Ctrl-C in an allocation", began, RUN, told["run_id"]) < MOST_SECONDS
+        assert (one.process.returncode, told["exit"]["kind"]) == (130, "interrupted")
+        metrics = other.run_dir.attempt(1).metrics
+        size = metrics.stat().st_size
+        other.wait(lambda: metrics.stat().st_size > 2 * size)
+        began = time.monotonic()
+        os.kill(other.state.supervisor.pid, signal.SIGKILL)
+        assert down("kill -9 of the launcher", began, RUN, other.run_dir.path.name) < MOST_SECONDS
+        told = other.end()
+    assert (other.process.returncode, told["exit"]["kind"]) == (137, "launcher_died")

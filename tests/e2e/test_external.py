@@ -151,15 +151,24 @@ def test_what_was_planned_arrives_through_the_deepspeed_launcher(checkout: Path)
     assert "warning[DSF216]" in done.stderr
 
 
-def test_a_program_that_ends_well_without_a_step_has_failed(checkout: Path):
-    """As Megatron does where it cannot write its index of the data."""
+@pytest.mark.parametrize(
+    ("steps", "code", "kind", "message"),
+    [
+        ("0", 4, "before_first_step", "every rank ended with code 0, but the program made no step"),
+        ("1", 1, "rank_failed", "every rank ended with code 0 after step 1 of 3, and the program saved no"),
+    ],
+)
+def test_a_program_that_ends_well_before_its_end_has_failed(
+    checkout: Path, steps: str, code: int, kind: str, message: str
+):
+    """As Megatron does where it cannot write its index of the data, or load what it is to go on from."""
     recipe = checkout.parent / "recipe.yaml"
     recipe.write_text(MEGATRON.replace("DATA", DATA).replace("FLAVOUR", "megatron-lm"))
-    done = dsforge(checkout.parent, "launch", "recipe.yaml", "--json", OPTIONS_OF="megatron-lm", STEPS="0")
-    assert done.returncode == 4, done.stderr
+    done = dsforge(checkout.parent, "launch", "recipe.yaml", "--json", OPTIONS_OF="megatron-lm", STEPS=steps)
+    assert done.returncode == code, done.stderr
     told = json.loads(done.stdout)["exit"]
-    assert (told["kind"], told["code"]) == ("before_first_step", 4)
-    assert told["message"].startswith("every rank ended with code 0, but the program made no step")
+    assert (told["kind"], told["code"]) == (kind, code)
+    assert told["message"].startswith(message)
 
 
 def test_what_was_planned_arrives_through_torchrun(checkout: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 
 import pytest
@@ -57,23 +58,17 @@ def test_ranks_that_do_not_join_are_not_waited_for(supervise):
     assert "within launch.rendezvous_timeout, 8 s" in outcome["message"]
 
 
-def test_a_timeout_of_0_is_no_limit(supervise):
-    run = supervise(plan={"rendezvous_timeout_seconds": 0.0})
-    assert run.outcome()["kind"] == "ok"
-
-
 def test_a_listener_that_fails_loses_its_words_and_not_the_run(supervise):
-    run = supervise(environ={"TINY_BROKEN_LISTENER": "1"})
-    assert run.outcome()["kind"] == "ok"
-    assert not (run.folder / "progress.jsonl").exists()
-
-
-def test_the_callers_port_is_the_ranks(supervise):
+    """Nor does a rendezvous that may take for ever; the ranks meet at the caller's port."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
-    run = supervise(environ={"MASTER_PORT": str(port), "TINY_SAY": "MASTER_PORT"})
+    run = supervise(
+        plan={"rendezvous_timeout_seconds": 0.0},
+        environ={"TINY_BROKEN_LISTENER": "1", "MASTER_PORT": str(port), "TINY_SAY": "MASTER_PORT"},
+    )
     assert run.outcome()["kind"] == "ok"
+    assert not (run.folder / "progress.jsonl").exists()
     assert f"[rank 0] MASTER_PORT={port}" in run.attempt.log(0).read_text()
 
 
@@ -94,20 +89,48 @@ def test_a_hostfile_that_is_not_the_planned_world_starts_nothing(supervise):
     assert not (run.folder / "runs").exists()
 
 
-def test_a_killed_rank_is_restarted_and_an_exception_is_not(supervise):
+def test_a_killed_rank_is_restarted_and_an_exception_once_at_a_step(supervise):
     run = supervise(
-        plan={"restarts": 3},
-        environ={"TINY_STEPS": "0", "TINY_FAIL_RANK": "1", "TINY_FAIL_STEP": "4", "TINY_ONLY_ATTEMPT": "2"},
+        plan={"restarts": 9}, environ={"TINY_STEPS": "0", "TINY_FAIL_RANK": "0", "TINY_FAIL_STEP": "30"}
     )
     run.until_training()
-    run.kill(run.trainer(0))
+    run.kill(run.trainer(1))
     outcome = run.outcome()
-    assert (outcome["kind"], outcome["rank"], outcome["attempts"]) == ("rank_failed", 1, 2)
-    (restart,) = run.state().restarts
-    assert restart.attempt == 2
-    assert restart.why.startswith("rank 0 on host ")
-    assert "killed by SIGKILL" in restart.why
+    assert (outcome["kind"], outcome["rank"], outcome["attempts"]) == ("rank_failed", 0, 3)
+    first, second = run.state().restarts
+    assert (first.attempt, first.reason, second.attempt, second.reason) == (2, "killed", 3, "program")
+    assert first.why.startswith("rank 1 on host ")
+    assert "killed by SIGKILL" in first.why
     assert run.run_dir.attempt(1).metrics.exists()
+    assert run.run_dir.attempt(3).hostfile.read_text() == "localhost slots=2\n"
+    end = run.state().exit
+    assert end.reason == "program"
+    assert end.not_restarted == "it would end the same way again: program, after step 29 as before"
+
+
+def test_a_request_to_stop_ends_the_wait_for_the_next_attempt(supervise):
+    run = supervise(plan={"restarts": 9, "restart_backoff_seconds": 60.0}, environ={"TINY_KILL_STEP": "2"})
+    run.until(lambda: "attempt 3 starts in 60 s" in (run.folder / "progress.jsonl").read_text())
+    assert run.left() == []
+    run.process.send_signal(signal.SIGTERM)
+    outcome = run.outcome()
+    assert (outcome["kind"], outcome["code"], outcome["attempts"]) == ("terminated", 143, 2)
+    assert outcome["message"].startswith("stopped by SIGTERM while it waited for its next attempt; ")
+    assert (run.state().state, len(run.state().restarts)) == ("stopped", 1)
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"), [("MemoryError", "host_memory"), ("FloatingPointError", "numerics")]
+)
+def test_what_would_end_the_same_way_is_not_restarted(supervise, raised: str, reason: str):
+    run = supervise(
+        plan={"restarts": 3},
+        environ={"TINY_RAISE": raised, "TINY_STEPS": "0", "TINY_FAIL_RANK": "1", "TINY_FAIL_STEP": "8"},
+    )
+    assert run.outcome()["attempts"] == 1
+    end = run.state().exit
+    why = f"it would end the same way again: {reason.replace('_', ' ')}"
+    assert (end.reason, end.not_restarted) == (reason, why)
 
 
 def test_a_kill_before_the_first_step_is_bad_luck_once_and_not_thrice(supervise):

@@ -22,7 +22,7 @@ from tests.launch_support.bundles import TRAINER
 def main() -> int:
     recipe = Path(sys.argv[1])
     plan, rendered = plan_and_bundle(load_recipe(recipe))
-    script = rendered.files["launch.sh"].replace("main dsforge.train.main", f"main {TRAINER}")
+    script = rendered.files["launch.sh"].replace("dsforge.train.main", TRAINER)
     request = LaunchRequest(
         plan=plan,
         bundle=Bundle({**rendered.files, "launch.sh": script}),
@@ -38,7 +38,7 @@ def main() -> int:
         if is_to_submit(request):
             outcome = follow_run(submit_run(request, say), plan, say)
         else:
-            outcome = launch_run(request, say)
+            outcome = launch_run(request, say, goes_on=True)
     except DsforgeError as error:
         sys.stdout.write(json.dumps({"code": error.code, "message": error.message}))
         return int(error.exit_code)

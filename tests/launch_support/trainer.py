@@ -1,12 +1,13 @@
 """A trainer of a few lines: rank 0 writes a metrics line a step; what goes wrong is set by variables.
 
-TINY_STEPS (0: for ever), TINY_FAIL_RANK and TINY_FAIL_STEP (raise there), TINY_HANG_STEP (sleep there),
-TINY_KILL_STEP (SIGKILL itself there), TINY_ONLY_ATTEMPT (misbehave only in this attempt), TINY_CHILD (start a
-child that ignores SIGTERM), TINY_SAY (print this variable).
+TINY_STEPS (0: for ever), TINY_FAIL_RANK and TINY_FAIL_STEP (raise TINY_RAISE there), TINY_HANG_STEP (sleep
+there), TINY_KILL_STEP (SIGKILL itself there), TINY_ONLY_ATTEMPT (misbehave only in this attempt), TINY_CHILD
+(start a child that ignores SIGTERM), TINY_SAY (print this variable).
 """
 
 from __future__ import annotations
 
+import builtins
 import os
 import signal
 import subprocess
@@ -46,7 +47,9 @@ def main() -> None:
         if misbehaves and step == setting("TINY_KILL_STEP", -1):
             os.kill(os.getpid(), signal.SIGKILL)
         if misbehaves and (rank, step) == (setting("TINY_FAIL_RANK", -1), setting("TINY_FAIL_STEP", -1)):
-            raise RuntimeError(f"rank {rank} fails on purpose")
+            raise getattr(builtins, os.environ.get("TINY_RAISE", "RuntimeError"))(
+                f"rank {rank} fails on purpose"
+            )
         time.sleep(STEP_SECONDS)
         if rank == 0:
             line = MetricsLine(time.time(), step, 4.0 / step, None, 1e-3, 10.0, STEP_SECONDS, 0)

@@ -308,6 +308,29 @@ BROKEN = (
         "launcher: openmpi",
         "launch.launcher=slurm",
     ),
+    _one(
+        "DSF720",
+        "gpu: cpu}",
+        "gpu: cpu, spares: 1}\nlaunch: {restarts: 1}",
+        "spares: 1",
+        "cluster.spares=null",
+    ),
+    _one(
+        "DSF720",
+        "warmup_steps: 3}",
+        "warmup_steps: 3}\nlaunch: {restarts: 1, shrink: true}",
+        "shrink: true",
+        "launch.shrink=null",
+    ),
+    Broken(
+        "DSF720",
+        (
+            ("gpu: cpu", "gpu: cpu, hostfile: h, spares: 1"),
+            ("warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {launcher: ssh}"),
+        ),
+        "spares: 1",
+        "launch.restarts=3",
+    ),
     _one("DSF762", "gpu: cpu", "gpu: cpu, shape: aws-p6", "shape: aws", None),
     _one(
         "DSF762",

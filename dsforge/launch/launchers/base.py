@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 from dsforge.launch.types import HostStart, LaunchRequest, Started
 from dsforge.launch.world import planned_hosts
+from dsforge.render.hosts import SPARES_FILE, parse_hostfile
 
 
 def hosts_of_bundle(request: LaunchRequest) -> tuple[str, ...]:
-    """Return the hosts of the bundle's hostfile; DsforgeError when it is not the planned world."""
-    return planned_hosts(request.plan, request.bundle.files["hostfile"])
+    """Return the hosts of the bundle's hostfile, then its spares; DsforgeError for another world."""
+    files = request.bundle.files
+    spares = parse_hostfile(files[SPARES_FILE], f"bundle/{SPARES_FILE}") if SPARES_FILE in files else {}
+    return (*planned_hosts(request.plan, files["hostfile"]), *spares)
 
 
 Starts = Callable[[Started, LaunchRequest, tuple[str, ...]], tuple[HostStart, ...]]
@@ -44,14 +47,14 @@ class Launcher:
     """One way to start ranks.
 
     `runner`: what messages call the program that launch.sh becomes. `programs`: what it needs on this host,
-    with the Debian package of each. `here`: the hosts are this machine. `hosts`: the hosts by node; raises
-    DsforgeError when they are not the planned world. `lost`: its line about a host that it lost, with a group
-    `host`. `killed`: from a line of its log to the ranks of which it says that they were killed. `keeper`: a
-    scheduler's process around each host's ranks, which leaves nothing of them when it ends; the host counts
-    as lost when it dies. `notice`: the signal by which that scheduler says that the job's time is nearly up.
-    `ssh`: the variable with the user's own arguments of ssh, where the hosts are reached by it.
-    `on_host`: the process that is the parent of a host's ranks. `starts`: what runs on each host, once
-    launch.sh has become what it becomes; None where it does not become a launcher.
+    with the Debian package of each. `here`: the hosts are this machine. `hosts`: the hosts by node, then the
+    spares; raises DsforgeError when they are not the planned world. `lost`: its line about a host that it
+    lost, with a group `host`. `killed`: from a line of its log to the ranks of which it says that they were
+    killed. `keeper`: a scheduler's process around each host's ranks, which leaves nothing of them when it
+    ends; the host counts as lost when it dies. `notice`: the signal by which that scheduler says that
+    the job's time is nearly up. `ssh`: the variable with the user's own arguments of ssh, where the hosts are
+    reached by it. `on_host`: the process that is the parent of a host's ranks. `starts`: what runs on each
+    host, once launch.sh has become what it becomes; None where it does not become a launcher.
     """
 
     runner: str

@@ -26,7 +26,10 @@ def in_allocation(environ: Mapping[str, str]) -> bool:
 
 
 def hosts(request: LaunchRequest) -> tuple[str, ...]:
-    """Return the hosts of the allocation by node, none outside one; DsforgeError DSF240 for another world."""
+    """Return the hosts of the allocation by node, the last of them spares; none outside one.
+
+    DsforgeError DSF240 for another world.
+    """
     environ = request.environ
     if not in_allocation(environ):
         return ()
@@ -42,8 +45,9 @@ def hosts(request: LaunchRequest) -> tuple[str, ...]:
 def _difference(plan: Plan, nodes: int, environ: Mapping[str, str]) -> str | None:
     """Return in words how an allocation differs from the planned world, or None."""
     layout = plan.layout
-    if nodes != layout.nodes:
-        return f"nodes: {nodes}, the plan has {layout.nodes}"
+    if nodes != layout.nodes + plan.spares:
+        spares = f" and {plan.spares} spares" if plan.spares else ""
+        return f"nodes: {nodes}, the plan has {layout.nodes}{spares}"
     if environ.get("SLURM_STEP_NUM_TASKS", "1") != "1":
         return f"dsforge was itself started {environ['SLURM_STEP_NUM_TASKS']} times, by srun"
     gpus = environ.get("SLURM_GPUS_ON_NODE", "")

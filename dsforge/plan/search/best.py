@@ -1,16 +1,18 @@
 """Best-first search: nothing is looked at that could not be among the best.
 
-A start (degrees, micro-batch) takes at least what it takes without recomputation, gradients and optimizer and
-with the most virtual stages; so does each recomputation within it. What takes least by that bound is opened
-next, so the first layouts that come out whole are the best. The bounds ask of the cost model that neither
-recomputation nor fewer virtual stages make a step shorter, these reductions left out, and that more virtual
-stages make no rank smaller; brute force is the test.
+Starts (degrees, micro-batch) of the same TP, CP, EP and micro-batch take at least what their layers take.
+Each takes at least what it takes with the first recomputation of the space, the most virtual stages and the
+highest ZeRO stage, its reductions left out; so does each recomputation within it. What takes least by that
+bound is opened next, so the first layouts that come out whole are the best. The bounds ask of the cost model
+that neither more recomputation or offload, nor fewer virtual stages, nor a lower ZeRO stage make the rest of
+a step shorter, and that more virtual stages, less recomputation or less offload make no rank smaller; brute
+force is the test.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal, NamedTuple
@@ -46,6 +48,12 @@ class Found:
         return (seconds * (self.gpus if objective == "cost" else 1), 0.0, self.candidate)
 
 
+class _Group(NamedTuple):
+    """Starts that share what a bound of the objective asks for most."""
+
+    starts: list[Candidate]
+
+
 class _Part(NamedTuple):
     """A start with a choice of recomputation and places: its ZeRO stages and virtual stages are open."""
 
@@ -61,7 +69,7 @@ class _Timed(NamedTuple):
 
 
 class BestFirst:
-    """The search in one space. `opened`: how often a step was worked out."""
+    """The search in one space. `costed`: how often a step was worked out."""
 
     def __init__(self, space: Space, jobs: Jobs, legality: Legality, capacity_bytes: int | None) -> None:
         """Take what is searched; without a capacity everything fits."""
@@ -70,16 +78,14 @@ class BestFirst:
         self._zeros_by_pp: dict[int, tuple[int, ...]] = {}
         self._micros: dict[int, bool] = {}
         self.memory_error = jobs.memory_error
-        self.opened = 0
+        self.costed = 0
 
     def best(self, top: int, objective: Objective) -> list[Found]:
         """Return the best layouts, each of other degrees, from the best on."""
         order = count()
-        heap: list[tuple[Key, int, Candidate | _Part | _Timed | Found]] = []
-        for start in self._space.starts():
-            if self._legal_micro(start):
-                key = self._bound(_Part(start, self._space.rests[0]), objective, least=True)
-                heap.append((key, next(order), start))
+        heap: list[tuple[Key, int, _Group | Candidate | _Part | _Timed | Found]] = [
+            (self._group_bound(group, objective), next(order), group) for group in self._groups(objective)
+        ]
         heapq.heapify(heap)
         found: dict[tuple[int, ...], Found] = {}
         while heap and len(found) < top:
@@ -96,11 +102,22 @@ class BestFirst:
         """Return what rules say of the first candidate, None where the numbers leave none."""
         return next(filter(None, map(self.legality.fault, self._space.starts())), None)
 
+    def _groups(self, objective: Objective) -> Iterable[_Group]:
+        groups: dict[tuple[int, ...], list[Candidate]] = {}
+        for one in self._space.starts():
+            if self._legal_micro(one):
+                own = (one.pp, one.dp) if objective == "memory" else (one.micro,)
+                groups.setdefault((one.tp, one.cp, one.ep, one.sequence_parallel, *own), []).append(one)
+        return map(_Group, groups.values())
+
     def _opened(
-        self, one: Candidate | _Part | _Timed, objective: Objective
-    ) -> Iterator[tuple[Key, _Part | _Timed | Found]]:
+        self, one: _Group | Candidate | _Part | _Timed, objective: Objective
+    ) -> Iterator[tuple[Key, Candidate | _Part | _Timed | Found]]:
         """Yield what one holds, by what each is worth at least."""
-        if isinstance(one, Candidate):
+        if isinstance(one, _Group):
+            for start in one.starts:
+                yield self._bound(_Part(start, self._least_rest(objective)), objective), start
+        elif isinstance(one, Candidate):
             for rest in self._space.rests:
                 part = _Part(one, rest)
                 if self._least_bytes(part) <= self.capacity:
@@ -124,7 +141,7 @@ class BestFirst:
 
     def step(self, one: Candidate) -> StepSeconds:
         """Return the parts of a candidate's step."""
-        self.opened += 1
+        self.costed += 1
         return step_seconds(self._jobs.job(one))
 
     def memory(self, one: Candidate) -> int:
@@ -134,11 +151,33 @@ class BestFirst:
     def _worth(self, seconds: float, objective: Objective) -> float:
         return seconds * (self._space.gpus if objective == "cost" else 1)
 
-    def _bound(self, part: _Part, objective: Objective, *, least: bool = False) -> Key:
-        """Return a key that no candidate of a part is under; `least`: of any part of its start."""
+    def _least_rest(self, objective: Objective) -> Rest:
+        """Return the rest that no other of a start is under: the last recomputes and offloads most."""
+        return self._space.rests[-1 if objective == "memory" else 0]
+
+    def _group_bound(self, group: _Group, objective: Objective) -> Key:
+        """Return a key that no start of a group is under.
+
+        Of time: what its layers take wherever they are, as on one stage, without bubble and head. Of memory:
+        what the smallest micro-batch takes.
+        """
+        first = group.starts[0]
+        part = _Part(first, self._least_rest(objective))
         if objective == "memory":
-            parts = [_Part(part.start, rest) for rest in self._space.rests] if least else [part]
-            return (min(map(self._least_bytes, parts)) * _ROUNDING, 0.0, ())
+            least = min(group.starts, key=lambda one: one.micro)
+            return self._bound(part._replace(start=least), objective)
+        dp = self._space.gpus // (first.tp * first.cp)
+        if not self._space.steps(dp, first.micro):
+            return (0.0, 0.0, ())  # one stage of so many replicas would do more than the batch
+        step = self.step(_within(part, 1, first.zero)._replace(pp=1, dp=dp))
+        seconds = step.compute + step.recompute
+        seconds += step.tensor_parallel + step.context_parallel + step.expert_parallel
+        return (self._worth(seconds, objective) * _ROUNDING, 0.0, ())
+
+    def _bound(self, part: _Part, objective: Objective) -> Key:
+        """Return a key that no candidate of a part is under."""
+        if objective == "memory":
+            return (self._least_bytes(part) * _ROUNDING, 0.0, ())
         start = part.start
         most = self._vps(start)[-1]
         # The highest stage shares out the update among the most ranks.

@@ -28,7 +28,7 @@ class Searched:
     """
 
     found: tuple[Found, ...]
-    opened: int
+    costed: int
     memory_error: float
 
 
@@ -61,13 +61,13 @@ def search(
     while objective == "cost" and sizes[-1] % 2 == 0:
         sizes.append(sizes[-1] // 2)
     found: list[Found] = []
-    opened = 0
+    costed = 0
     for nodes in sizes:
         one = searcher(recipe, shape, hardware, known, nodes)
         found += one.best(top, objective)
-        opened += one.opened
+        costed += one.costed
     found.sort(key=lambda one: one.key(objective))
-    return Searched(tuple(found[:top]), opened, one.memory_error)
+    return Searched(tuple(found[:top]), costed, one.memory_error)
 
 
 def searcher(recipe: Recipe, shape: Shape, hardware: Hardware, known: Measured, nodes: int) -> BestFirst:

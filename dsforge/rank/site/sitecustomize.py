@@ -1,12 +1,14 @@
-"""Stand-ins for imports that a program makes but does not use here, and that are not installed.
+"""Has a program write its stacks when it is asked, and serves imports that it makes but does not use here.
 
-On the path of imports of an external program alone. Each stand-in is told on stderr when it is first
-imported. What a program does with one while its modules load (a base class, a decorator, a default value,
-`isinstance`, a chain of attributes) goes through; whoever uses one after that is told what is not installed.
+On the path of imports of an external program alone. A stand-in takes the place of what is not installed,
+and is told on stderr when it is first imported. What a program does with one while its modules load (a base
+class, a decorator, a default value, `isinstance`, a chain of attributes) goes through; whoever uses one after
+that is told what is not installed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -145,6 +147,11 @@ def _install() -> None:
         sys.meta_path.insert(0, _AfterTorch(stand_ins))
 
 
+def _answer() -> None:
+    with contextlib.suppress(ImportError):  # this Python is another than its rank's
+        importlib.import_module("dsforge.base.stack_dump").install()
+
+
 def _next() -> None:
     """Run the module of this name that would have been found without this one."""
     here = Path(__file__).parent
@@ -155,4 +162,5 @@ def _next() -> None:
 
 
 _install()
+_answer()
 _next()

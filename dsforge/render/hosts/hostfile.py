@@ -13,9 +13,9 @@ Hosts = dict[str, int]
 
 _LINE = re.compile(r"(\S+)[ \t]+slots=([0-9]{1,9})")
 _ALMOST = re.compile(r"(?:max_slots\s*=\s*\d+\s+)?slots\s*[=:]?\s*([0-9]{1,6})(?![0-9])", re.IGNORECASE)
-_SEVERAL = re.compile(
-    r"\S+[ \t]+slots=[0-9]+[, \t]+\S+[ \t]+slots|\S+[ \t]+(?!(?:max_)?slots)[A-Za-z0-9]", re.IGNORECASE
-)
+_ENTRY = re.compile(r"([^\s,]+)[ \t]+slots=([0-9]{1,9})(?=[\s,]|$)")
+_SEVERAL = re.compile(r"\S+[ \t]+(?!(?:max_)?slots)[A-Za-z0-9]", re.IGNORECASE)
+_COUNT = "slots are a whole number above 0"
 _MOST_SHOWN = 100
 _MOST_SLOTS = 1_048_576
 _MOST_FAULTS = 50
@@ -76,13 +76,26 @@ def _read(line: str, most: int) -> tuple[list[str], int]:
     """Return the hosts of a line, not more than `most`, and their slots; HostError."""
     match = _LINE.fullmatch(line)
     if not match or len(split(match[1])) > 1:
-        raise HostError(f"`{line[:_MOST_SHOWN]}` is not `HOST slots=N`", _mended(line))
+        raise HostError(f"`{line[:_MOST_SHOWN]}` is not `HOST slots=N`{_why(line)}", _mended(line))
     names, slots = expand(match[1], most), int(match[2])
     if slots < 1:
-        raise HostError(f"host `{match[1]}` has no slots", "remove it, or give it slots")
+        raise HostError(f"host `{match[1]}` has no slots: {_COUNT}", "remove it, or give it slots")
     if slots > _MOST_SLOTS:
         raise HostError(f"host `{match[1]}` has {slots:,} slots", "write the number of its GPUs")
     return names, slots
+
+
+def _why(line: str) -> str:
+    """Return what is wrong with a line that begins as a right one, where the engine sees nothing wrong."""
+    begun = _LINE.match(line)
+    if begun is None or not line[begun.end() :]:
+        return ""
+    rest = line[begun.end() :]
+    if rest[0].isdigit():
+        return ""
+    if rest[0].isalpha() or rest[0] in "._-":
+        return f": {_COUNT}"
+    return f": `{rest.strip()[:_MOST_SHOWN]}` stands behind the slots"
 
 
 def _mended(line: str) -> str:
@@ -97,6 +110,10 @@ def _mended(line: str) -> str:
     rest = line[len(word) :]
     said = _ALMOST.search(rest)
     slots = str(int(said[1])) if said and int(said[1]) else "N"
+    entries = _ENTRY.findall(line)
+    if len(entries) > 1:
+        told = " and ".join(f"`{host} slots={count}`" for host, count in entries[:3])
+        return f"write {told[:_MOST_SHOWN]}, one line a host"
     if _SEVERAL.match(line):
         return f"write one line a host, the first of them `{names[0]} slots={slots}`"
     lines = " and ".join(f"`{name} slots={slots}`" for name in names[:3])

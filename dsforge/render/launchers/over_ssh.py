@@ -19,7 +19,6 @@ def over_ssh(launcher: str, plan: Plan, hosts: Hosts | None, **facts: object) ->
     shared = {
         "dsforge": '"$dsforge_python" -m dsforge.cli',
         "handed_over": sorted({*PASSED_ON, *plan.launch.env, *plan.launch.env_from}),
-        "first_host": next(iter(hosts)),
         "stop_request": AttemptDir(Path()).stop_request.name,
     }
     return {"hostfile": render_hosts(hosts), "launch.sh": script(launcher, plan, **shared, **facts)}

@@ -16,8 +16,7 @@ def files(plan: Plan, hosts: Hosts | None) -> dict[str, str]:
     assert hosts is not None, "refused by DSF155"
     needed = pdsh_bytes(hosts, plan.launch.env)
     check_room(needed, _ROOM, len(hosts), "set launch.launcher=ssh, which has room for more")
-    first = next(iter(hosts))
     return {
         "hostfile": render_hosts(hosts),
-        "launch.sh": script("pdsh", plan, first_host=first),
+        "launch.sh": script("pdsh", plan),
     }

@@ -21,6 +21,7 @@ def files(plan: Plan, _hosts: Hosts | None) -> dict[str, str]:
             dsforge='"$dsforge_python" -m dsforge.cli',
             directives=_directives(plan, [*ranks, environment.RUN]),
             slurm=plan.launch.slurm,
+            spares=plan.spares,
             passed_on=sorted({*ranks, *plan.launch.env, "MASTER_ADDR"}),
         )
     }
@@ -36,7 +37,8 @@ def _directives(plan: Plan, submitted: list[str]) -> list[str]:
     assert slurm is not None
     wanted: dict[str, object | None] = {
         "job-name": comment(plan.name).replace(" ", "-"),
-        "nodes": layout.nodes,
+        "nodes": layout.nodes + plan.spares,
+        "no-kill": plan.spares > 0,
         "ntasks-per-node": layout.gpus_per_node,
         "gpus-per-node": layout.gpus_per_node if plan.accelerator == "cuda" else None,
         "cpus-per-task": slurm.cpus_per_task,
@@ -49,7 +51,11 @@ def _directives(plan: Plan, submitted: list[str]) -> list[str]:
         "export": ",".join(submitted),
         "open-mode": "append",
     }
-    lines = [f"--{name}={value}" for name, value in wanted.items() if value is not None]
+    lines = [
+        f"--{name}" if value is True else f"--{name}={value}"
+        for name, value in wanted.items()
+        if value is not None and value is not False
+    ]
     return [*lines, "--requeue" if slurm.requeue else "--no-requeue", *slurm.extra]
 
 

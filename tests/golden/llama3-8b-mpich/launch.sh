@@ -10,6 +10,8 @@ if [ -z "$dsforge_python" ] || ! "$dsforge_python" -c 'import dsforge.rank.main'
   printf 'dsforge: no Python with dsforge: activate its environment, or set DSFORGE_PYTHON\n' >&2
   exit 3
 fi
+# A restart of dsforge launch may have taken a spare in the place of a host.
+dsforge_hosts="${DSFORGE_HOSTFILE:-$dsforge_here/hostfile}"
 dsforge_mpi=$(command -v mpiexec.hydra) || dsforge_mpi=
 case $([ -z "$dsforge_mpi" ] || "$dsforge_mpi" --version) in
   *HYDRA*) ;;
@@ -53,7 +55,8 @@ fi
 export DSFORGE_CORPUS
 mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 
-export MASTER_ADDR=dgx-h100-01
+read -r MASTER_ADDR dsforge_slots < "$dsforge_hosts"
+export MASTER_ADDR
 export MASTER_PORT="${MASTER_PORT:-29500}"
 # This may itself be started by a rank of something else.
 unset -v RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK CROSS_RANK
@@ -72,14 +75,14 @@ for dsforge_name in CUDA_HOME DSFORGE_ATTEMPT_DIR DSFORGE_CHECKPOINT_DIR DSFORGE
 done
 # mpiexec says nothing when it loses a host; ssh does, unless it is told to be quiet.
 export HYDRA_LAUNCHER_EXTRA_ARGS="-o LogLevel=INFO $dsforge_ssh"
-dsforge_hosts=
+dsforge_listed=
 while read -r dsforge_host dsforge_slots; do
-  dsforge_hosts+=,$dsforge_host:${dsforge_slots#slots=}
-done < "$dsforge_here/hostfile"
+  dsforge_listed+=,$dsforge_host:${dsforge_slots#slots=}
+done < "$dsforge_hosts"
 dsforge_list=$(IFS=,; printf %s "${dsforge_names[*]}")
 # Over ssh from here, also inside an allocation of a scheduler.
 dsforge_words=(-launcher ssh -rmk user -bind-to none -wdir "$PWD")
-dsforge_words+=(-hosts "${dsforge_hosts#,}" -n 64 -genvlist "$dsforge_list")
+dsforge_words+=(-hosts "${dsforge_listed#,}" -n 64 -genvlist "$dsforge_list")
 if [ -n "${DSFORGE_LEASE:-}" ]; then
   # The supervisor ends the other ranks, and gives them the time to say why they ended.
   dsforge_words+=(-disable-auto-cleanup)

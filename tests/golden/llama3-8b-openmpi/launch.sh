@@ -10,6 +10,8 @@ if [ -z "$dsforge_python" ] || ! "$dsforge_python" -c 'import dsforge.rank.main'
   printf 'dsforge: no Python with dsforge: activate its environment, or set DSFORGE_PYTHON\n' >&2
   exit 3
 fi
+# A restart of dsforge launch may have taken a spare in the place of a host.
+dsforge_hosts="${DSFORGE_HOSTFILE:-$dsforge_here/hostfile}"
 dsforge_mpi=$(command -v mpirun.openmpi || command -v mpirun) || dsforge_mpi=
 case $([ -z "$dsforge_mpi" ] || "$dsforge_mpi" --version) in
   *'(Open MPI) 4.'* | *'(OpenRTE) 4.'*) ;;
@@ -53,7 +55,8 @@ fi
 export DSFORGE_CORPUS
 mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 
-export MASTER_ADDR=dgx-h100-01
+read -r MASTER_ADDR dsforge_slots < "$dsforge_hosts"
+export MASTER_ADDR
 export MASTER_PORT="${MASTER_PORT:-29500}"
 # This may itself be started by a rank of something else.
 unset -v RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK CROSS_RANK
@@ -112,7 +115,7 @@ while read -r dsforge_host dsforge_slots; do
     dsforge_ranks+=,$dsforge_host
   done
   dsforge_words+=(--host "$dsforge_ranks")
-done < "$dsforge_here/hostfile"
+done < "$dsforge_hosts"
 for dsforge_name in "${dsforge_names[@]}"; do
   dsforge_words+=(-x "$dsforge_name")
 done

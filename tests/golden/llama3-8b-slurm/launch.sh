@@ -71,10 +71,10 @@ export DSFORGE_CORPUS
 mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 
 if [ -z "${DSFORGE_TELL:-}" ]; then
+  mapfile -t dsforge_hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
   # Ranks meet on the first host, under the address by which Slurm reaches it: a node's name need not resolve.
-  read -r dsforge_first < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-  dsforge_address=$(scontrol --oneliner show node "$dsforge_first" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
-  export MASTER_ADDR="${dsforge_address:-$dsforge_first}"
+  dsforge_address=$(scontrol --oneliner show node "${dsforge_hosts[0]}" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
+  export MASTER_ADDR="${dsforge_address:-${dsforge_hosts[0]}}"
 fi
 # They find RANK, WORLD_SIZE and the rest in Slurm's own variables (dsforge.rank.identity). When one ends, the
 # others have a minute to end too and to write why.

@@ -10,6 +10,8 @@ if [ -z "$dsforge_python" ] || ! "$dsforge_python" -c 'import dsforge.launch.fan
   printf 'dsforge: no Python with dsforge: activate its environment, or set DSFORGE_PYTHON\n' >&2
   exit 3
 fi
+# A restart of dsforge launch may have taken a spare in the place of a host.
+dsforge_hosts="${DSFORGE_HOSTFILE:-$dsforge_here/hostfile}"
 
 # NCCL writes the cause of an error into the rank's log, it is silent otherwise
 export NCCL_DEBUG=WARN
@@ -48,7 +50,7 @@ mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 # Variables go to the hosts through ssh's stdin: no value of them stands on a command line.
 dsforge_words=(
   "$dsforge_python" -u -m dsforge.launch.fan_out
-  --hostfile "$dsforge_here/hostfile"
+  --hostfile "$dsforge_hosts"
   --master-port "${MASTER_PORT:-29500}"
   --starter torchrun
   --pass CUDA_HOME

@@ -17,6 +17,8 @@ from dsforge.train.parameters import model_parameters
 from tests.launch_support.bundles import make_bundle
 from tests.launch_support.plans import make_plan
 
+LAYOUT = {"tp": 1, "pp": 1, "dp": 2, "zero": 0, "bf16": 0}
+
 
 def make_request(root: Path, **checkpoint_section) -> LaunchRequest:
     plan = make_plan()
@@ -27,14 +29,13 @@ def make_request(root: Path, **checkpoint_section) -> LaunchRequest:
 
 def write_manifest(folder: Path, step: int = 2, **changes) -> Path:
     plan = make_plan()
-    layout = {"tp": 1, "pp": 1, "dp": 2, "zero": 0, "bf16": 0}
     specs = model_parameters(plan.model)
     values = {
         "step": step,
         "consumed_samples": step * plan.batch.global_size,
         "run_id": "",
         "trainer": "forge",
-        "layout": layout,
+        "layout": LAYOUT,
         "plan_sha256": "",
         "data": {"seed": plan.train.seed, "seq_len": plan.batch.seq_len},
         "files": {"state.pt": {"size_bytes": 0, "blake2b": ""}},
@@ -66,7 +67,7 @@ def test_nothing_to_go_on_from_is_no_fault(tmp_path):
 
 
 def test_rows_of_the_embedding_are_told_where_tp_is_another(tmp_path):
-    layout = {"tp": 64, "pp": 1, "dp": 2, "zero": 0, "bf16": 0}
+    layout = {**LAYOUT, "tp": 64}
     write_manifest(tmp_path / "ckpt" / checkpoint.step_folder_name(2), layout=layout)
     code, message = refusal(make_request(tmp_path))
     assert code == "DSF213"
@@ -74,13 +75,13 @@ def test_rows_of_the_embedding_are_told_where_tp_is_another(tmp_path):
 
 
 def test_the_newest_whole_checkpoint_is_held_against_the_plan(tmp_path):
-    write_manifest(tmp_path / "ckpt" / checkpoint.step_folder_name(1), 1, layout={"tp": 9})
+    write_manifest(tmp_path / "ckpt" / checkpoint.step_folder_name(1), 1, layout={**LAYOUT, "tp": 9})
     write_manifest(tmp_path / "ckpt" / checkpoint.step_folder_name(2))
     check_checkpoints(make_request(tmp_path))
-    write_manifest(tmp_path / "ckpt" / checkpoint.step_folder_name(3), 3, layout={"dp": 4})
+    write_manifest(tmp_path / "ckpt" / checkpoint.step_folder_name(3), 3, layout={**LAYOUT, "pp": 4})
     assert refusal(make_request(tmp_path)) == (
         "DSF213",
-        "the checkpoint of step 3 does not fit the plan: dp was 4, the plan says 2",
+        "the checkpoint of step 3 does not fit the plan: pp was 4, the plan says 1",
     )
     check_checkpoints(make_request(tmp_path, resume="never"))
 
@@ -89,8 +90,8 @@ def test_the_newest_whole_checkpoint_is_held_against_the_plan(tmp_path):
     ("changes", "words"),
     [
         ({"trainer": "transformers"}, "trainer was transformers, the plan says forge"),
-        ({"layout": {"zero": 2}}, "zero was 2, the plan says 0"),
-        ({"layout": {"bf16": 1}}, "bf16 was 1, the plan says 0"),
+        ({"layout": {**LAYOUT, "zero": 2}}, "zero was 2, the plan says 0"),
+        ({"layout": {**LAYOUT, "bf16": 1}}, "bf16 was 1, the plan says 0"),
         ({"data": {"seed": 7}}, "seed was 7, the plan says 1"),
         ({"data": {"seq_len": 4}}, "seq_len was 4, the plan says 8"),
         ({"consumed_samples": 5}, "5 samples in 2 steps, the plan's global batch is 2"),
@@ -101,6 +102,18 @@ def test_the_newest_whole_checkpoint_is_held_against_the_plan(tmp_path):
 def test_what_differs_is_named(tmp_path, changes, words):
     manifest = checkpoint.read_manifest(write_manifest(tmp_path / "step-00000002", **changes))
     assert words in difference_from_plan(manifest, make_plan())
+
+
+def test_replicas_that_shard_nothing_may_be_fewer(tmp_path):
+    manifest = checkpoint.read_manifest(
+        write_manifest(tmp_path / "step-00000002", layout={**LAYOUT, "dp": 4})
+    )
+    plan = make_plan()
+    assert difference_from_plan(manifest, plan) is None
+    sharded = plan.model_copy(update={"layout": plan.layout.model_copy(update={"zero": 1})})
+    folder = write_manifest(tmp_path / "step-00000003", 3, layout={**LAYOUT, "dp": 4, "zero": 1})
+    words = difference_from_plan(checkpoint.read_manifest(folder), sharded)
+    assert words == "dp was 4, the plan says 2"
 
 
 def test_a_named_checkpoint_must_be_there_and_whole(tmp_path):

@@ -31,6 +31,7 @@ def command(request: LaunchRequest, attempt: int = 1):
         request,
         RUN,
         attempt,
+        bundle=RUN.bundle,
         bash=Path("/bin/bash"),
         deepspeed=Path("/venv/bin/deepspeed"),
         master_port="20001",

@@ -16,6 +16,7 @@ from dsforge.base.processes import ProcessId
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import ExitRecord, Heartbeat, WorldReport, parse_line, read_lines
 from tests.launch_support.bundles import REPOSITORY
+from tests.support.memory import little_memory
 
 PATIENCE_SECONDS = 60.0
 
@@ -29,15 +30,20 @@ def write_plan(folder, *, stop_timeout_seconds: float) -> None:
 
 
 @pytest.fixture
+def group():
+    yield from little_memory(96 * 2**20)
+
+
+@pytest.fixture
 def rank(tmp_path):
     """Start a wrapper around a trainer whose program is given."""
     started = []
     write_plan(tmp_path, stop_timeout_seconds=1.0)
 
-    def start(program: str, **environ: str):
+    def start(program: str, *before: str, **environ: str):
         (tmp_path / "tiny_program.py").write_text(program)
         process = subprocess.Popen(
-            [sys.executable, "-m", "dsforge.rank.main", "tiny_program"],
+            [*before, sys.executable, "-m", "dsforge.rank.main", "tiny_program"],
             cwd=tmp_path,
             env={
                 **os.environ,
@@ -109,6 +115,15 @@ def test_a_killed_trainer_gives_128_plus_the_signal(rank, tmp_path):
     assert process.wait(PATIENCE_SECONDS) == 137
     record = exit_record(tmp_path)
     assert (record.code, record.cause, record.signal) == (137, "signal", 9)
+    assert not record.oom_killed
+
+
+def test_a_trainer_that_the_kernel_ends_for_want_of_memory_is_told_from_that(group, rank, tmp_path):
+    enters = ("sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh")
+    process = rank("kept = bytearray(400 * 2**20)", *enters)
+    assert process.wait(PATIENCE_SECONDS) == 137
+    record = exit_record(tmp_path)
+    assert (record.cause, record.signal, record.oom_killed) == ("signal", 9, True)
 
 
 def test_the_users_devices_reach_the_trainer(rank, tmp_path):

@@ -16,6 +16,7 @@ from dsforge.rank.program import command, variables
 from dsforge.records.program import ProgramFile, read_program, resolve
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import EvalLine, Event, MetricsLine, parse_line, read_lines
+from tests.support.recipes import ROOT
 
 STEP = r"step (?P<step>\d+) loss (?P<loss>\S+)"
 
@@ -90,7 +91,7 @@ def test_the_file_reads_as_it_was_written(tmp_path):
 
 
 def run(tmp_path: Path, code: str, *stubs: str) -> subprocess.CompletedProcess[str]:
-    added = variables(made(stubs=stubs), {**environ(tmp_path), "PYTHONPATH": str(tmp_path / "mine")})
+    added = variables(made(stubs=stubs), {**environ(tmp_path), "PYTHONPATH": f"{tmp_path / 'mine'}:{ROOT}"})
     full = {**os.environ, **added}
     return subprocess.run([sys.executable, "-c", code], env=full, capture_output=True, text=True, check=False)
 
@@ -172,6 +173,12 @@ def test_another_sitecustomize_still_runs(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "sitecustomize.py").write_text("print('theirs')")
     assert run(tmp_path, "pass", "apex").stdout == "theirs\n"
+
+
+def test_a_program_writes_its_stacks_when_it_is_asked(tmp_path):
+    code = "import os\nfrom dsforge.base import processes, stack_dump\n"
+    code += "def reads():\n    return stack_dump.ask(processes.identify(os.getpid()))\nprint(reads())"
+    assert ", line 4 in reads\n" in run(tmp_path, code).stdout
 
 
 def lines(path: Path) -> list[object]:

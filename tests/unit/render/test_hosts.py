@@ -14,6 +14,9 @@ from dsforge.render.bundle import render
 from dsforge.render.hosts import parse_hostfile, render_hosts
 from tests.support.recipes import SMALL, plan_of, write
 
+NO_ENTRY = "is not `HOST slots=N`"
+NO_COUNT = "slots are a whole number above 0"
+
 
 def test_hosts_in_order_without_comments():
     text = "\ufeff# cluster\nnode2 slots=4\n\nnode1.example  slots=8 # fast\r\n10.0.0.1 slots=1\n"
@@ -29,12 +32,12 @@ def test_hosts_in_order_without_comments():
         ("a;id slots=4\n", 1, "`a;id` is not a host name"),
         ("$(id) slots=4\n", 1, "`$(id)` is not a host name"),
         ("user@node slots=4\n", 1, "`user@node` is not a host name"),
-        ("node1 slots=4x\n", 1, "`node1 slots=4x` is not `HOST slots=N`"),
+        ("node1 slots=4x\n", 1, f"`node1 slots=4x` {NO_ENTRY}: {NO_COUNT}"),
         ("node1 slots=-1\n", 1, "`node1 slots=-1` is not `HOST slots=N`"),
         ("node1\n", 1, "`node1` is not `HOST slots=N`"),
-        ("node1 slots=4 max=8\n", 1, "`node1 slots=4 max=8` is not `HOST slots=N`"),
+        ("node1 slots=4 max=8\n", 1, f"`node1 slots=4 max=8` {NO_ENTRY}: `max=8` stands behind the slots"),
         (f"node1 slots={'9' * 5000}\n", 1, f"`node1 slots={'9' * 88}` is not `HOST slots=N`"),
-        ("node1 slots=0\n", 1, "host `node1` has no slots"),
+        ("node1 slots=0\n", 1, f"host `node1` has no slots: {NO_COUNT}"),
         ("node1 slots=1\n\nnode1 slots=1\n", 3, "host `node1` stands twice, first in line 1"),
         ("# nobody\n", None, "names no host"),
         ("", None, "names no host"),
@@ -63,7 +66,7 @@ def test_a_wrong_line_is_named(text: str, line: int | None, message: str):
         ("node1 slots=99999999999999999999", "write `node1 slots=N`, N the number of its GPUs"),
         ("node1 slots=1048577", "write the number of its GPUs"),
         ("a,b slots=4", "write `a slots=4` and `b slots=4`"),
-        ("a slots=4, b slots=2", "write one line a host, the first of them `a slots=4`"),
+        ("a slots=4, b slots=2", "write `a slots=4` and `b slots=2`, one line a host"),
         ("a b slots=4", "write one line a host, the first of them `a slots=4`"),
         ("node1:8", "write `node1`; the port belongs in ~/.ssh/config: `Port 8` under `Host node1`"),
         ("a:22 slots=4", "write `a`; the port belongs in ~/.ssh/config: `Port 22` under `Host a`"),
@@ -136,7 +139,7 @@ def _with_hostfile(folder: Path, text: str | None) -> Path:
     [
         ("node1 slots=8\nnode2 slots=8\n", "DSF041", "2 hosts, the recipe has cluster.nodes 1"),
         ("node1 slots=4\n", "DSF041", "4 slots, the recipe has cluster.gpus_per_node 8"),
-        ("node1 slots=4x\n", "DSF040", "`node1 slots=4x` is not `HOST slots=N`"),
+        ("node1 slots=4x\n", "DSF040", f"`node1 slots=4x` {NO_ENTRY}: {NO_COUNT}"),
         (None, "DSF044", "No such file or directory"),
     ],
 )
@@ -162,7 +165,8 @@ def test_auto_takes_pdsh_where_a_hostfile_is_named(tmp_path: Path):
     path = write(tmp_path, TWO.replace("gpu: cpu", "gpu: cpu, hostfile: hosts.txt"))
     plan, bundle = plan_and_bundle(load_recipe(path))
     assert plan.launch.launcher == "pdsh"
-    assert "  --master_addr b\n" in bundle.files["launch.sh"]
+    assert bundle.files["hostfile"] == "b slots=4\na slots=4\n"
+    assert '  --master_addr "$dsforge_first"\n' in bundle.files["launch.sh"]
 
 
 def test_nothing_is_rendered_where_nothing_says_how_nodes_are_reached(tmp_path: Path):
@@ -172,3 +176,38 @@ def test_nothing_is_rendered_where_nothing_says_how_nodes_are_reached(tmp_path: 
         bundle_of(load_recipe(path))
     assert (caught.value.code, caught.value.exit_code) == ("DSF043", 1)
     assert bundle_of(load_recipe(path, ["launch.launcher=slurm"])).files.keys() >= {"launch.sh", "plan.json"}
+
+
+SPARED = TWO.replace("gpu: cpu", "gpu: cpu, hostfile: h, spares: 1")
+RESTARTED = "launch: {launcher: ssh, restarts: 1}\n"
+
+
+def test_the_last_hosts_are_spares(tmp_path: Path):
+    (tmp_path / "h").write_text("b slots=4\na slots=4\nc slots=4\n")
+    _, bundle = plan_and_bundle(load_recipe(write(tmp_path, SPARED + RESTARTED)))
+    assert (bundle.files["hostfile"], bundle.files["spares"]) == ("b slots=4\na slots=4\n", "c slots=4\n")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "more", "code", "words"),
+    [
+        ("a b", "", "DSF041", "2 hosts, the recipe has cluster.nodes 2 and cluster.spares 1"),
+        ("a b c d", "", "DSF041", "4 hosts, the recipe has cluster.nodes 2 and cluster.spares 1"),
+        (
+            "a b c d e",
+            ", exclude: a",
+            "DSF041",
+            "cluster.exclude leaves 4 hosts, the recipe has cluster.nodes 2 and",
+        ),
+        ("a b c", ", exclude: 'a:0-1@b:0-1@c:0-1'", "DSF721", "cluster.spares stand for whole hosts"),
+    ],
+)
+def test_spares_that_are_not_there_or_no_whole_hosts(
+    tmp_path: Path, hosts: str, more: str, code: str, words: str
+):
+    slots = 6 if code == "DSF721" else 4
+    (tmp_path / "h").write_text("".join(f"{host} slots={slots}\n" for host in hosts.split()))
+    text = (SPARED + RESTARTED).replace("spares: 1", f"spares: 1{more}")
+    with pytest.raises(DsforgeError) as caught:
+        plan_and_bundle(load_recipe(write(tmp_path, text)))
+    assert (caught.value.code, caught.value.message.startswith(words)) == (code, True), caught.value.message

@@ -27,6 +27,13 @@ def _options(*changes: dict[str, Any]) -> list[str]:
     return re.findall(r"^#SBATCH (.*)$", _script(*changes), re.MULTILINE)
 
 
+def test_a_spare_is_asked_for_and_the_job_outlives_a_lost_node():
+    changes = {"cluster": {"spares": 3}, "launch": {"restarts": 1}}
+    assert {"--nodes=5", "--no-kill"} <= set(_options(changes))
+    assert 'dsforge_hosts=("${dsforge_hosts[@]:0:2}")' in _script(changes)
+    assert "--no-kill" not in _options()
+
+
 def test_by_default_it_asks_for_nodes_and_ranks_alone():
     options = [option for option in _options() if not option.startswith("--export=")]
     assert options == [

@@ -75,6 +75,19 @@ def test_a_new_key_is_limited_or_known_to_be_taken(section: str):
     assert keys - limited == {f"{section}.{key}" for key in TAKEN_BY_TRANSFORMERS[section]}
 
 
+def test_virtual_stages_fill_a_pipeline_with_fewer_micro_batches(tmp_path: Path):
+    program = (
+        "trainer=external",
+        "external={flavour: megatron-lm, path: x}",
+        "batch={global: 8, seq_len: 64}",
+    )
+    whole = findings_of(write(tmp_path), *program, "parallel={pp: 4, dp: 2, zero: 1}")
+    (found,) = of("DSF131", whole)
+    assert "4 micro-batches over 4 stages leave 43% of each step idle" in found.message
+    parts = "parallel={pp: 4, dp: 2, zero: 1, vp: 4, schedule: interleaved}"
+    assert of("DSF131", findings_of(write(tmp_path), *program, parts, "model.layers=16")) == []
+
+
 def test_tp_crosses_nodes_where_a_rack_is_wired_for_it(tmp_path: Path):
     recipe = write(tmp_path)
     wide = ("parallel={tp: 4, zero: 1}", "model.kv_heads=4", "cluster={nodes: 2, gpus_per_node: 2, gpu: %s}")

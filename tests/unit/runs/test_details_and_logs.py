@@ -94,6 +94,18 @@ def test_one_ranks_lines(run_dir):
     assert read_logs(run_dir, rank=0).first_error == ()
 
 
+def test_one_nodes_lines(run_dir):
+    assert [line.text for line in read_logs(run_dir, node=0).lines()] == [
+        "zero",
+        "one",
+        "no mark",
+        "[rank 0] quoted",
+    ]
+    with pytest.raises(DsforgeError, match="no node 1") as caught:
+        read_logs(run_dir, node=1)
+    assert caught.value.hint == "there are nodes 0 to 0"
+
+
 def test_a_rank_that_is_not_there_is_an_error_with_those_that_are(run_dir):
     with pytest.raises(DsforgeError, match="no rank 7") as caught:
         read_logs(run_dir, rank=7)

@@ -105,6 +105,7 @@ def test_a_job_that_could_not_start_the_supervisor_says_why(tmp_path: Path):
         4,
         "before_first_step",
         "Slurm job 5 ended (FAILED) while it was queued\n  dsforge: no Python with dsforge",
+        reason="environment",
     )
 
 

@@ -133,4 +133,4 @@ def test_the_search_looks_at_few_of_them():
     recipe = all_open(recipe_of("megatron-lm", 1, 8, batch={"global": 16, "seq_len": 2048}))
     made = search_of(recipe, 80 * GIB)
     assert made.best(1, "time")
-    assert made.opened < sum(1 for _ in everything(recipe)) / 10
+    assert made.costed < sum(1 for _ in everything(recipe)) / 10
