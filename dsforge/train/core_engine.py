@@ -1,4 +1,4 @@
-"""megatron-core's schedules, gradient buffers and optimizers behind one step; every rank calls each method."""
+"""megatron-core's schedules, gradient buffers and optimizers behind one step; all ranks call each method."""
 
 from __future__ import annotations
 

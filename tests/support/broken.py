@@ -425,7 +425,6 @@ BROKEN = (
 )
 
 NOT_HONOURED = {
-    "trainer": "fsdp",
     "parallel.vp": "2",
     "parallel.cp": "2",
     "parallel.ep": "2",

@@ -56,6 +56,8 @@ fi
 export DSFORGE_CORPUS
 mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 
+# A restart of dsforge launch may have taken a spare in the place of a host.
+dsforge_hosts="${DSFORGE_HOSTFILE:-$dsforge_here/hostfile}"
 # The file of variables that deepspeed exports on every host, in a form from which its own quoting, pdsh and
 # the remote shell make the value again. Named by a whole path, it also keeps a ~/.deepspeed_env out.
 dsforge_hand_over() {
@@ -71,6 +73,7 @@ dsforge_hand_over() {
     printf '%s=""%s""\n' "$dsforge_name" "$dsforge_value"
   done
 }
+read -r dsforge_first dsforge_slots < "$dsforge_hosts"
 export DS_ENV_FILE="$DSFORGE_ATTEMPT_DIR/environment"
 dsforge_hand_over CUDA_DEVICE_MAX_CONNECTIONS CUDA_HOME DSFORGE_ATTEMPT_DIR DSFORGE_CHECKPOINT_DIR DSFORGE_CORPUS DSFORGE_DS_CONFIG DSFORGE_DUMP_PARAMETERS DSFORGE_LEASE DSFORGE_PLAN DSFORGE_ROOT DSFORGE_RUN_ID DSFORGE_SECRETS LD_LIBRARY_PATH NCCL_DEBUG OMP_NUM_THREADS PATH PYTHONPATH TORCH_EXTENSIONS_DIR TORCH_NCCL_ASYNC_ERROR_HANDLING XDG_CACHE_HOME > "$DS_ENV_FILE"
 # deepspeed would add what this shell happens to hold under these prefixes, read once more by the remote one.
@@ -84,11 +87,11 @@ export PDSH_SSH_ARGS_APPEND="-o BatchMode=yes -o ConnectTimeout=20 -o ServerAliv
 
 dsforge_words=(
   "$dsforge_deepspeed"
-  --hostfile "$dsforge_here/hostfile"
+  --hostfile "$dsforge_hosts"
   --launcher pdsh
   --force_multi
   --no_ssh_check
-  --master_addr 10.0.0.10
+  --master_addr "$dsforge_first"
   --master_port "${MASTER_PORT:-29500}"
   --no_local_rank
   --module dsforge.rank.main dsforge.train.main
