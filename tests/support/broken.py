@@ -425,7 +425,7 @@ BROKEN = (
 )
 
 NOT_HONOURED = {
-    "trainer": "fsdp",
+    "trainer": "megatron-core",
     "parallel.vp": "2",
     "parallel.cp": "2",
     "parallel.ep": "2",

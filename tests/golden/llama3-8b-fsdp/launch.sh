@@ -5,6 +5,12 @@
 set -euo pipefail
 dsforge_here=$(CDPATH= cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 
+# NCCL writes the cause of an error into the rank's log, it is silent otherwise
+export NCCL_DEBUG=WARN
+# as torchrun sets it, here under every launcher: the ranks of a host do not fight over its cores
+export OMP_NUM_THREADS=1
+# a collective that fails or outlasts launch.collective_timeout ends its rank, on every host
+export TORCH_NCCL_ASYNC_ERROR_HANDLING=3
 
 # The launcher numbers GPUs from 0; each rank takes its own from the list it was started with.
 export DSFORGE_VISIBLE_DEVICES="${DSFORGE_VISIBLE_DEVICES:-${CUDA_VISIBLE_DEVICES:-}}"
@@ -30,10 +36,23 @@ esac
 export DSFORGE_CHECKPOINT_DIR="${DSFORGE_CHECKPOINT_DIR:-$dsforge_checkpoints}"
 mkdir -p -- "$DSFORGE_ATTEMPT_DIR"
 
-exec "${DSFORGE_DEEPSPEED:-deepspeed}" \
-  --hostfile "$dsforge_here/hostfile" \
-  --no_ssh_check \
-  --master_addr 127.0.0.1 \
-  --master_port "${MASTER_PORT:-29500}" \
-  --no_local_rank \
+dsforge_words=(
+  "${DSFORGE_DEEPSPEED:-deepspeed}"
+  --hostfile "$dsforge_here/hostfile"
+  --no_ssh_check
+  --master_addr 127.0.0.1
+  --master_port "${MASTER_PORT:-29500}"
+  --no_local_rank
   --module dsforge.rank.main dsforge.train.main
+)
+
+if [ -n "${DSFORGE_TELL:-}" ]; then
+  # Asked by dsforge launch --dry-run: what would start now, and under which variables.
+  {
+    env -0
+    printf '\0'
+    printf '%s\0' "${dsforge_words[@]}"
+  } > "$DSFORGE_TELL"
+  exit
+fi
+exec "${dsforge_words[@]}"
