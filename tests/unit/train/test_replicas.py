@@ -27,7 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ddp-fp16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "fp16"},
 }
 TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3, "fp16": 1e-3}
-STEPS = 8
+STEPS = 10
 
 
 def plan_for(case: dict[str, Any]) -> Plan:
