@@ -203,6 +203,7 @@ def _fsdp(taking: Taking) -> None:
         taking.need("parallel.zero", "fsdp_config.fsdp_sharding_strategy", f"no recipe shards as {strategy}")
     if taking.take("fsdp_config.fsdp_offload_params") is True:
         taking.carry("offload.parameters", "cpu", "fsdp_config.fsdp_offload_params")
+        taking.carry("offload.optimizer", "cpu", "fsdp_config.fsdp_offload_params")
     if taking.take("fsdp_config.fsdp_activation_checkpointing") is True:
         taking.carry("train.recompute", "full", "fsdp_config.fsdp_activation_checkpointing")
 

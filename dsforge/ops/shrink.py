@@ -88,8 +88,9 @@ def shrink(
     use("parallel.cp", layout.cp, 1, "a short sequence stays in one piece")
     vp = use("parallel.vp", layout.vp, _parts(layout.vp) if pp > 1 else 1, "few layers make few parts")
     asked = layout.sequence_parallel
-    whole = "ranks of a CPU, or without TP, hold whole sequences"
-    is_split = use("parallel.sequence_parallel", asked, asked and gpu != "cpu" and tp > 1, whole)
+    whole = "an external program's ranks of a CPU, or ranks without TP, hold whole sequences"
+    splits = tp > 1 and (gpu != "cpu" or recipe.external is None)
+    is_split = use("parallel.sequence_parallel", asked, asked and splits, whole)
     tiny = "a tiny shape trains through the same code"
     small = plan.parameters.total <= _SMALL_MODEL and _splits(plan, tp)
     shape = _own_shape(plan) if small else _tiny_shape(plan, tp, pp, vp)

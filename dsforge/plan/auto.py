@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.tables import Hardware
 from dsforge.cost.states import Shares, Total
 from dsforge.external.vocabulary import vocab_divisor
@@ -99,19 +100,24 @@ def _zero(recipe: SettledRecipe, hardware: Hardware, out: Resolved) -> None:
     if wanted != "auto":
         out.zero = wanted
         return
+    trainer = capabilities(recipe.trainer)
+    honoured = trainer.honours.get("parallel.zero")
+    if honoured is not None and honoured.values[1:] == ("auto",):
+        out.zero = honoured.values[0]
+        out.decide("parallel.zero", out.zero, f"the only stage: {honoured.why}")
+        return
     if recipe.parallel.pp > 1:
         out.zero = 1
-        out.decide(
-            "parallel.zero", 1, "with a pipeline DeepSpeed takes ZeRO-1 at most, and clips right with it"
-        )
+        why = "with a pipeline DeepSpeed takes ZeRO-1 at most, and clips right with it"
+        out.decide("parallel.zero", 1, why if trainer.deepspeed else honoured.why if honoured else why)
         return
     if out.dp is None or not out.shares_of_stage:
         return
-    if out.dp == 1 and recipe.train.precision == "fp32":
+    if out.dp == 1 and recipe.train.precision == "fp32" and trainer.takes("parallel.zero", 0):
         out.zero = 0
         out.decide("parallel.zero", 0, "one replica: there is nothing to share states with")
         return
-    if out.dp == 1:
+    if out.dp == 1 and trainer.deepspeed:
         out.zero = 1
         out.decide("parallel.zero", 1, "one replica; in 16 bits DeepSpeed's ZeRO-0 trains wrongly (DSF122)")
         return
@@ -120,8 +126,10 @@ def _zero(recipe: SettledRecipe, hardware: Hardware, out: Resolved) -> None:
         out.zero, why = 1, "the machine's memory is not catalogued"
     else:
         limit = f"{ROOM_FOR_STATES:.0%} of the GPU"
-        out.zero, why = 3, f"the highest: with any, model states and fp32 sums take more than {limit}"
-        for stage in (1, 2, 3):
+        stages = [stage for stage in (1, 2, 3) if trainer.takes("parallel.zero", stage)]
+        why = f"the highest: with any, model states and fp32 sums take more than {limit}"
+        out.zero = stages[-1]
+        for stage in stages:
             need = _fullest(recipe, out, stage)
             if need is not None and need.bytes <= ROOM_FOR_STATES * room:
                 out.zero, why = stage, f"the lowest with model states and fp32 sums within {limit}"

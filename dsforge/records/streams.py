@@ -50,6 +50,10 @@ class MetricsLine(_Line):
     clipped: bool | None = None
     first_sample: int | None = None
     last_sample: int | None = None
+    loss_scale: float | None = None
+    """What fp16 losses were multiplied by."""
+    skipped: bool | None = None
+    """Gradients overflowed under it: there is no norm, and the weights stayed as they were."""
 
     @classmethod
     def kind(cls) -> str:

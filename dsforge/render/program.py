@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.plan.program import asks_for
 from dsforge.plan.types import Plan, Program
@@ -9,8 +10,10 @@ from dsforge.records.program import ProgramFile
 
 
 def uses_deepspeed(plan: Plan) -> bool:
-    """Tell whether ranks read ds_config.json: our trainers do, a program that is handed it does."""
-    return plan.external is None or asks_for(plan.external, "bundle")
+    """Tell whether ranks read ds_config.json: trainers on DeepSpeed do, a program that is handed it does."""
+    if plan.external is not None:
+        return asks_for(plan.external, "bundle")
+    return capabilities(plan.trainer).deepspeed
 
 
 def program_file(plan: Plan, program: Program) -> ProgramFile:

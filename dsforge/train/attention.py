@@ -17,9 +17,13 @@ from dsforge.train.dropout import Dropout
 
 @dataclass(slots=True)
 class Running:
-    """The ids [b] of the samples that a layer runs on; megatron-core hands none to what it calls."""
+    """What a layer runs on, for those whom megatron-core calls without a word of it.
+
+    The ids [b] of the samples, and the first row of the sequence on this shard.
+    """
 
     samples: torch.Tensor | None = None
+    first_row: int = 0
 
 
 class CausalAttention(nn.Module):

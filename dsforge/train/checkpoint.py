@@ -12,8 +12,6 @@ import shutil
 import socket
 import struct
 import zipfile
-from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +32,8 @@ from dsforge.records.checkpoint import (
     whole_checkpoints,
 )
 from dsforge.train.context import RankContext
+from dsforge.train.engine_protocol import Engine
 from dsforge.train.fits import DataFacts, layout_facts, model_facts, not_whole, parameter_entries
-from dsforge.train.quiet import no_chatter
 from dsforge.train.sharing import entries_of
 from dsforge.train.world import from_rank_0
 
@@ -47,10 +45,9 @@ _UNLOADABLE = (
     *(TypeError, ValueError, pickle.UnpicklingError, struct.error, zipfile.BadZipFile),
 )
 """What unpickling raises for other bytes than it wrote."""
-_RECIPE_OPTIONS = ("lr", "betas", "eps", "weight_decay")
 
 
-def save(engine: Any, context: RankContext, step: int, data: DataFacts) -> Path:
+def save(engine: Engine, context: RankContext, step: int, data: DataFacts) -> Path:
     """Write a whole checkpoint after `step` steps and return its folder; every rank must call it.
 
     DsforgeError when it cannot be written, or when a folder of that step stands there already.
@@ -60,8 +57,7 @@ def save(engine: Any, context: RankContext, step: int, data: DataFacts) -> Path:
     temporary = final.with_name(f"{final.name}{_TEMPORARY}{run}-{context.attempt.path.name}")
     try:
         from_rank_0(context.rank, lambda: _prepare(temporary, final, context))
-        make_loadable_without_code()
-        engine.deepspeed.save_checkpoint(str(temporary), tag=TAG, save_latest=False)
+        engine.save_files(temporary)
         _flush(temporary)
         # Nobody may look at the folder before everybody has written.
         dist.barrier()
@@ -174,20 +170,6 @@ def prune(root: Path, keep: int) -> None:
         shutil.rmtree(doomed)
 
 
-def _reduce_by_value(member: Enum, _protocol: int) -> tuple[type[Enum], tuple[Any]]:
-    return type(member), (member.value,)
-
-
-def make_loadable_without_code() -> None:
-    """Keep the engine's enum from being pickled as a call of `getattr`, as Python before 3.11.4 does.
-
-    Files are loaded with `weights_only`, which rightly refuses that call.
-    """
-    from deepspeed.runtime.zero.config import ZeroStageEnum
-
-    ZeroStageEnum.__reduce_ex__ = _reduce_by_value
-
-
 def load_file(folder: Path, path: str, map_location: Any = None) -> Any:
     """Return what a file of a checkpoint holds, running no code in it; DsforgeError when it cannot be loaded.
 
@@ -200,28 +182,3 @@ def load_file(folder: Path, path: str, map_location: Any = None) -> Any:
     except _UNLOADABLE as error:
         reason = f"does not hold tensors and plain values as they were written ({type(error).__name__})"
         raise not_whole(folder, NotWhole(Path(path), reason)) from None
-
-
-def restore(engine: Any, folder: Path) -> None:
-    """Load the engine's files of a whole checkpoint, no code in them; every rank must call it.
-
-    DsforgeError DSF334 names a file that cannot be loaded.
-
-    The optimizer's options stay those that the engine was built with: the plan's, not the checkpoint's.
-    """
-    from deepspeed.runtime.fp16.loss_scaler import LossScaler
-    from deepspeed.runtime.zero.config import ZeroStageEnum
-    from deepspeed.utils.tensor_fragment import fragment_address
-
-    optimizer = engine.deepspeed.optimizer
-    planned = [{key: group[key] for key in _RECIPE_OPTIONS} for group in optimizer.param_groups]
-    # The engine itself would unpickle whatever stands in the files.
-    engine.deepspeed.checkpoint_engine.load = partial(load_file, folder)
-    with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]), no_chatter():
-        loaded, _ = engine.deepspeed.load_checkpoint(str(folder), tag=TAG)
-    if loaded is None:
-        raise not_whole(folder, NotWhole(folder / TAG, "lacks files of the engine"))
-    for group, options in zip(optimizer.param_groups, planned, strict=True):
-        group.update(options)
-    if hasattr(optimizer, "clip_grad"):
-        optimizer.clip_grad = engine.plan.optimizer.grad_clip

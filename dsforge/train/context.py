@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.plan.types import Plan
 from dsforge.records import environment
 from dsforge.records.run_dir import AttemptDir
@@ -29,6 +30,7 @@ class RankContext:
 
     plan: Plan
     ds_config: dict[str, Any]
+    """Empty for a trainer without DeepSpeed."""
     rank: int
     local_rank: int
     world_size: int
@@ -96,6 +98,13 @@ def _attempt_number(folder: Path) -> int:
     return int(number) if number.isascii() and number.isdecimal() else 1
 
 
+def _ds_config(variables: Mapping[str, str], plan: Plan) -> dict[str, Any]:
+    path = Path(_required(variables, environment.DS_CONFIG))
+    ds_config: dict[str, Any] = _read_json(path)
+    check_agrees(ds_config, plan, path)
+    return ds_config
+
+
 def read_context(variables: Mapping[str, str] = os.environ) -> RankContext:
     """Return what the environment tells a rank; DsforgeError names a variable that is missing.
 
@@ -113,9 +122,7 @@ def read_context(variables: Mapping[str, str] = os.environ) -> RankContext:
         builtin = Path(_required(variables, environment.CORPUS))
     dump = variables.get(environment.DUMP_PARAMETERS)
     attempt = Path(_required(variables, environment.ATTEMPT_DIR))
-    ds_config_path = Path(_required(variables, environment.DS_CONFIG))
-    ds_config = _read_json(ds_config_path)
-    check_agrees(ds_config, plan, ds_config_path)
+    ds_config = _ds_config(variables, plan) if capabilities(plan.trainer).deepspeed else {}
     return RankContext(
         plan=plan,
         ds_config=ds_config,

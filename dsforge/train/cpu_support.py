@@ -37,7 +37,7 @@ def choose_device(accelerator: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def import_layers(device: torch.device) -> None:
+def import_layers(device: torch.device, module: str = "dsforge.train.layers") -> None:
     """Import the layers, on a CPU without the compiler that megatron-core wraps its fused functions in.
 
     None of them runs on a CPU, and to load the compiler costs every rank 1.6 CPU-seconds and its memory.
@@ -46,7 +46,7 @@ def import_layers(device: torch.device) -> None:
     if device.type == "cpu":
         torch.compile = lambda function: function
     try:
-        importlib.import_module("dsforge.train.layers")
+        importlib.import_module(module)
     finally:
         torch.compile = compiler
 

@@ -70,12 +70,17 @@ class Dropout:
     def _drop(self, value: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
         return torch.where(kept, value * (1 / (1 - self.rate)), 0.0)
 
-    def hidden(self, value: torch.Tensor, samples: torch.Tensor, *, training: bool) -> torch.Tensor:
-        """Return hidden states [s, b, h] of samples [b], dropped where training; the same on every shard."""
+    def hidden(
+        self, value: torch.Tensor, samples: torch.Tensor, *, training: bool, first_row: int = 0
+    ) -> torch.Tensor:
+        """Return hidden states [s, b, h] of samples [b], dropped where training; the same on every shard.
+
+        `first_row`: where in the sequence this shard's begin; 0 without sequence parallelism.
+        """
         if not (self.rate and training):
             return value
         length, _, width = value.shape
-        rows = torch.arange(length, device=value.device)[:, None, None]
+        rows = torch.arange(first_row, first_row + length, device=value.device)[:, None, None]
         channels = torch.arange(width, device=value.device)
         return self._drop(value, self._kept(samples[:, None], rows, channels))
 

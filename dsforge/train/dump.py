@@ -11,12 +11,13 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from dsforge.train.held import gather
 from dsforge.train.parameters import ParameterSpec
 from dsforge.train.world import Coordinates
 
 
 def whole_shards(parameters: Mapping[str, nn.Parameter]) -> dict[str, torch.Tensor]:
-    """Return a rank's parameters on the CPU; ZeRO-3 needs every rank to call it."""
+    """Return a rank's parameters on the CPU; where replicas share them every rank must call it."""
     return {name: _whole_shard(parameter) for name, parameter in parameters.items()}
 
 
@@ -53,4 +54,4 @@ def _whole_shard(parameter: nn.Parameter) -> torch.Tensor:
 
         gathered = deepspeed.zero.GatheredParameters([parameter])
     with gathered:
-        return parameter.detach().to("cpu", copy=True).contiguous()
+        return gather(parameter).to("cpu", copy=True).contiguous()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,18 +14,16 @@ import torch.distributed as dist
 from torch import nn
 
 from dsforge.plan.types import Plan
+from dsforge.records.checkpoint import NotWhole
 from dsforge.train.batches import Batches
+from dsforge.train.checkpoint import TAG, load_file
+from dsforge.train.engine_protocol import StepResult
+from dsforge.train.fits import not_whole
 from dsforge.train.fused import with_usable_optimizer
 from dsforge.train.quiet import no_chatter
 from dsforge.train.world import Groups
 
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """Of one optimizer step: mean loss over the global batch, gradient norm before clipping."""
-
-    loss: float
-    grad_norm: float
+RECIPE_OPTIONS = ("lr", "betas", "eps", "weight_decay")
 
 
 def parameter_groups(parameters: Mapping[str, nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
@@ -38,6 +38,20 @@ def parameter_groups(parameters: Mapping[str, nn.Parameter], weight_decay: float
 def _dimensions(parameter: nn.Parameter) -> int:
     # ZeRO-3 may have emptied it already; its own shape then stands beside it.
     return len(getattr(parameter, "ds_shape", parameter.shape))
+
+
+def _reduce_by_value(member: Enum, _protocol: int) -> tuple[type[Enum], tuple[Any]]:
+    return type(member), (member.value,)
+
+
+def make_loadable_without_code() -> None:
+    """Keep the engine's enum from being pickled as a call of `getattr`, as Python before 3.11.4 does.
+
+    Files are loaded with `weights_only`, which rightly refuses that call.
+    """
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+
+    ZeroStageEnum.__reduce_ex__ = _reduce_by_value
 
 
 class Engine:
@@ -156,3 +170,30 @@ class Engine:
             total += self.deepspeed(*next(batches))
         self.deepspeed.train()
         return self._over_replicas(total / count)
+
+    def save_files(self, folder: Path) -> None:
+        """Let the engine write its files."""
+        make_loadable_without_code()
+        self.deepspeed.save_checkpoint(str(folder), tag=TAG, save_latest=False)
+
+    def load_files(self, folder: Path) -> None:
+        """Let the engine load its files, no code in them.
+
+        DsforgeError DSF334 names a file that cannot be loaded. The optimizer's options stay the plan's.
+        """
+        from deepspeed.runtime.fp16.loss_scaler import LossScaler
+        from deepspeed.runtime.zero.config import ZeroStageEnum
+        from deepspeed.utils.tensor_fragment import fragment_address
+
+        optimizer = self.deepspeed.optimizer
+        planned = [{key: group[key] for key in RECIPE_OPTIONS} for group in optimizer.param_groups]
+        # The engine itself would unpickle whatever stands in the files.
+        self.deepspeed.checkpoint_engine.load = partial(load_file, folder)
+        with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]), no_chatter():
+            loaded, _ = self.deepspeed.load_checkpoint(str(folder), tag=TAG)
+        if loaded is None:
+            raise not_whole(folder, NotWhole(folder / TAG, "lacks files of the engine"))
+        for group, options in zip(optimizer.param_groups, planned, strict=True):
+            group.update(options)
+        if hasattr(optimizer, "clip_grad"):
+            optimizer.clip_grad = self.plan.optimizer.grad_clip

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -16,7 +14,8 @@ from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Layout
 from dsforge.train.context import RankContext
-from dsforge.train.engine import StepResult
+from dsforge.train.engine_protocol import StepResult
+from dsforge.train.held import held
 from dsforge.train.recorder import Recorder
 from dsforge.train.world import coordinates
 
@@ -30,16 +29,17 @@ def check_step(
     """Raise DsforgeError DSF350 unless loss and gradient norm are finite; every rank must call it.
 
     `own_loss` is what this rank added to the loss, None where it has none: it tells on which ranks the loss
-    was lost. A norm is a sum over all ranks and tells nothing.
+    was lost. A norm is a sum over all ranks and tells nothing; that of a skipped step is meant to be lost.
     """
-    wrong = {name: value for name, value in asdict(result).items() if not math.isfinite(value)}
+    values = {"loss": result.loss} if result.skipped else {n: getattr(result, n) for n in _NAMES}
+    wrong = {name: value for name, value in values.items() if not math.isfinite(value)}
     if not wrong:
         return
     lost: list[Any] = [None] * context.world_size
     dist.all_gather_object(lost, own_loss is not None and not math.isfinite(own_loss))
     ranks = [rank for rank, is_lost in enumerate(lost) if is_lost]
     what = " and ".join(f"{_NAMES[name]} is {value}" for name, value in wrong.items()) + f" at step {step}"
-    recorder.event("not_finite", what, step=step, ranks=ranks, **asdict(result))
+    recorder.event("not_finite", what, step=step, ranks=ranks, **values)
     raise _not_finite(what + (f", computed on {named(ranks, context.plan.layout)}" if ranks else ""), context)
 
 
@@ -68,9 +68,7 @@ def check_weights(
 def first_not_finite(parameters: Mapping[str, nn.Parameter]) -> str | None:
     """Return the name of the first parameter of which this rank holds a value that is not finite."""
     for name, parameter in parameters.items():
-        # Under ZeRO-3 a parameter is empty and its shard stands beside it.
-        held: torch.Tensor = getattr(parameter, "ds_tensor", parameter)
-        if not bool(held.detach().isfinite().all()):
+        if not bool(held(parameter).detach().isfinite().all()):
             return name
     return None
 

@@ -26,6 +26,10 @@ def layout_facts(plan: Plan) -> dict[str, int]:
     layout = plan.layout
     facts = {"tp": layout.tp, "pp": layout.pp, "dp": layout.dp, "zero": layout.zero}
     facts["bf16"] = int(plan.train.precision == "bf16")
+    if plan.train.precision == "fp16":
+        facts["fp16"] = 1
+    if layout.vp > 1:
+        facts["vp"] = layout.vp
     facts |= {f"layers_of_stage_{stage.stage}": stage.layers for stage in layout.stages}
     return facts
 

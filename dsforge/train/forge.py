@@ -8,20 +8,25 @@ from typing import TYPE_CHECKING
 import torch
 
 from dsforge.plan.types import Layout, Model
-from dsforge.train import cpu_support, initial, quiet, world
+from dsforge.train import cpu_support, deepspeed_library, initial, quiet, world
 from dsforge.train.context import RankContext
 from dsforge.train.parameters import model_parameters
 
 if TYPE_CHECKING:
     from dsforge.train.engine import Engine
 
-import_libraries = cpu_support.import_layers
+
+def import_libraries(device: torch.device) -> None:
+    """Import DeepSpeed and the layers."""
+    deepspeed_library.load(device)
+    cpu_support.import_layers(device)
 
 
 def make_groups(layout: Layout) -> world.Groups:
     """Return the groups of a rank; every rank must call it."""
     from megatron.core import parallel_state
 
+    deepspeed_library.join()
     # To megatron-core the stages look like replicas: only its tensor-parallel group is used.
     parallel_state.initialize_model_parallel(layout.tp, create_gloo_process_groups=False)
     tensor = parallel_state.get_tensor_model_parallel_group()
@@ -37,7 +42,8 @@ def build(context: RankContext, groups: world.Groups, device: torch.device, *, r
     """Return the engine with this rank's part of the model, its weights as every layout starts them."""
     from dsforge.train.engine import Engine
     from dsforge.train.loss import token_loss
-    from dsforge.train.model import build_module, global_parameters
+    from dsforge.train.model import build_module
+    from dsforge.train.named import global_parameters
 
     plan = context.plan
     model, tp, shard = plan.model, plan.layout.tp, groups.shard

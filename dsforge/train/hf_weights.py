@@ -23,6 +23,7 @@ from dsforge.plan.types import Plan
 from dsforge.recipe.model_file import MOST_CONFIG_BYTES
 from dsforge.records.weights import Unfit, Unreadable, find_tensors, matched
 from dsforge.train import initial, world
+from dsforge.train.held import fill
 from dsforge.train.hf_names import parts
 from dsforge.train.parameters import model_parameters
 
@@ -37,7 +38,7 @@ def draw(parameters: Mapping[str, nn.Parameter], plan: Plan, rank: int) -> None:
             if fills:
                 whole = initial.draw(spec, plan.model, plan.train.seed)
                 for part, parameter in held.items():
-                    parameter.copy_(part.of(whole))
+                    fill(parameter, part.of(whole))
 
 
 @torch.no_grad()
@@ -88,8 +89,9 @@ def _fill(model: nn.Module, folder: Path, rank: int) -> None:
         for name, parameter in parameters.items():
             with _open_to_fill([parameter], rank) as fills:
                 if fills:
-                    parameter.copy_(tensor(names[name]))
-                    if not parameter.isfinite().all():
+                    read = tensor(names[name]).to(parameter.dtype)
+                    fill(parameter, read)
+                    if not read.isfinite().all():
                         faults.append(f"{name} holds values that are not finite")
     if any(hasattr(parameter, "ds_id") for parameter in parameters.values()):
         faults = world.from_rank_0(rank, lambda: faults)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from dsforge.plan.types import Layout, Model, Plan
-from dsforge.train import hf_weights, quiet, world
+from dsforge.train import deepspeed_library, hf_weights, quiet, world
 from dsforge.train.context import RankContext
 from dsforge.train.hf_names import from_hugging_face
 
@@ -35,13 +35,15 @@ class WithLoss(nn.Module):
         return functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
 
-def import_libraries(device: torch.device) -> None:  # noqa: ARG001 - every trainer's signature
-    """Import transformers, which takes seconds."""
+def import_libraries(device: torch.device) -> None:
+    """Import DeepSpeed, and transformers, which takes seconds."""
+    deepspeed_library.load(device)
     importlib.import_module("transformers")
 
 
 def make_groups(layout: Layout) -> world.Groups:
     """Return the groups of a rank, whose model is whole."""
+    deepspeed_library.join()
     return world.Groups(topology=world.topology(layout), shard=0)
 
 
@@ -52,14 +54,24 @@ def build(context: RankContext, groups: world.Groups, device: torch.device, *, r
     plan = context.plan
     with quiet.no_chatter():
         model = make_model(plan, device, context.ds_config)
-    if plan.checkpoint.init is not None and not restored:
-        hf_weights.load(model, plan, context.root / plan.checkpoint.init, context.rank)
-    elif not restored:
-        hf_weights.draw(dict(model.named_parameters()), plan, context.rank)
+    if not restored:
+        set_weights(model, context)
     if plan.train.recompute == "full":
         model.activation_checkpointing_enable({"use_reentrant": False})
     module, parameters = WithLoss(model), dict(model.named_parameters())
     return Engine(module, parameters, plan, ds_config=context.ds_config, groups=groups, device=device)
+
+
+def set_weights(model: nn.Module, context: RankContext) -> None:
+    """Give a model the weights that its run starts from; every rank must call it.
+
+    DsforgeError where they are to be read and cannot be used.
+    """
+    plan = context.plan
+    if plan.checkpoint.init is not None:
+        hf_weights.load(model, plan, context.root / plan.checkpoint.init, context.rank)
+    else:
+        hf_weights.draw(dict(model.named_parameters()), plan, context.rank)
 
 
 def make_model(plan: Plan, device: torch.device, ds_config: dict[str, Any]) -> nn.Module:
@@ -67,6 +79,14 @@ def make_model(plan: Plan, device: torch.device, ds_config: dict[str, Any]) -> n
 
     With ZeRO-3 no rank ever holds more than its share: parameters are dealt out as they are made.
     """
+    precision = torch.bfloat16 if plan.train.precision == "bf16" else torch.float32
+    return bare_model(plan, precision, _dealt_out(ds_config) if plan.layout.zero == 3 else device)
+
+
+def bare_model(
+    plan: Plan, precision: torch.dtype, where: contextlib.AbstractContextManager[Any]
+) -> nn.Module:
+    """Return the plan's model in a precision, made `where` says, its weights not yet set."""
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
@@ -74,8 +94,7 @@ def make_model(plan: Plan, device: torch.device, ds_config: dict[str, Any]) -> n
     # transformers writes into the mappings that it is given.
     values = copy.deepcopy(plan.model.hf_config)
     config = AutoConfig.for_model(values.pop("model_type"), **values)
-    precision = torch.bfloat16 if plan.train.precision == "bf16" else torch.float32
-    with no_init_weights(), _dealt_out(ds_config) if plan.layout.zero == 3 else device:
+    with no_init_weights(), where:
         model = AutoModelForCausalLM.from_config(config, dtype=precision, attn_implementation="sdpa")
     # Left out together with the initialisation.
     model.tie_weights()

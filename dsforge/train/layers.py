@@ -18,13 +18,15 @@ from megatron.core.tensor_parallel.layers import (
     RowParallelLinear,
     VocabParallelEmbedding,
 )
-from megatron.core.tensor_parallel.mappings import copy_to_tensor_model_parallel_region
+from megatron.core.tensor_parallel.mappings import (
+    copy_to_tensor_model_parallel_region,
+    gather_from_sequence_parallel_region,
+)
 from megatron.core.transformer.attention import SelfAttention, SelfAttentionSubmodules
 from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.identity_op import IdentityOp
 from megatron.core.transformer.mlp import MLP, MLPSubmodules
 from megatron.core.transformer.spec_utils import ModuleSpec
-from megatron.core.transformer.torch_norm import WrappedTorchNorm
 from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 from torch import nn
@@ -43,8 +45,26 @@ def _leave(weight: torch.Tensor) -> torch.Tensor:
     return weight
 
 
-def transformer_config(model: Model, tp: int) -> TransformerConfig:
-    """Return megatron-core's view of a model; its own initialisation is a no-op, see `initial`."""
+class Norm:
+    """Makes PyTorch's norm of a model; with sequence parallelism its shards' gradients are to be added up.
+
+    megatron-core's own wrapper refuses sequence parallelism.
+    """
+
+    def __new__(cls, config: TransformerConfig, hidden_size: int, eps: float) -> nn.Module:
+        """Return LayerNorm or RMSNorm."""
+        kind = nn.RMSNorm if config.normalization == "RMSNorm" else nn.LayerNorm
+        norm = kind(hidden_size, eps=eps)
+        for parameter in norm.parameters():
+            parameter.sequence_parallel = config.sequence_parallel
+        return norm
+
+
+def transformer_config(model: Model, tp: int, **options: Any) -> TransformerConfig:
+    """Return megatron-core's view of a model; its own initialisation is a no-op, see `initial`.
+
+    `options`: what a trainer whose schedules and optimizer are megatron-core's, too, adds to it.
+    """
     swiglu = model.activation == "swiglu"
     return TransformerConfig(
         num_layers=model.layers,
@@ -71,6 +91,7 @@ def transformer_config(model: Model, tp: int) -> TransformerConfig:
         bias_dropout_fusion=False,
         masked_softmax_fusion=False,
         gradient_accumulation_fusion=False,
+        **options,
     )
 
 
@@ -86,7 +107,8 @@ def _dropout_add(dropout: Dropout, running: Running) -> Callable[..., Any]:
         value, bias = with_bias
         value = value if bias is None else value + bias
         assert running.samples is not None
-        return residual + dropout.hidden(value, running.samples, training=training)
+        mixed = dropout.hidden(value, running.samples, training=training, first_row=running.first_row)
+        return residual + mixed
 
     def for_mode(training: bool, _fused: bool) -> Callable[..., torch.Tensor]:
         return partial(add, training)
@@ -100,7 +122,7 @@ def _layer_spec(train: Train, index: int, running: Running) -> TransformerLayerS
     after_mlp = Dropout.at(train.dropout, train.seed, Site.AFTER_MLP, index)
     selective = train.recompute == "selective"
     return TransformerLayerSubmodules(
-        input_layernorm=WrappedTorchNorm,
+        input_layernorm=Norm,
         self_attention=ModuleSpec(
             module=SelfAttention,
             params={"attn_mask_type": AttnMaskType.causal},
@@ -115,7 +137,7 @@ def _layer_spec(train: Train, index: int, running: Running) -> TransformerLayerS
             ),
         ),
         self_attn_bda=_dropout_add(after_attention, running),
-        pre_mlp_layernorm=WrappedTorchNorm,
+        pre_mlp_layernorm=Norm,
         mlp=ModuleSpec(
             module=MLP,
             submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear),
@@ -152,11 +174,19 @@ class WordEmbedding(nn.Module):
 class WordTable(VocabParallelEmbedding):
     """Both uses of the table go through `forward`: there ZeRO-3 gathers the weight."""
 
+    def __init__(self, *size: int, config: TransformerConfig, **options: Any) -> None:
+        super().__init__(*size, config=config, **options)
+        self.sequence_parallel = config.sequence_parallel
+
     def forward(self, value: torch.Tensor, as_head: bool = False) -> torch.Tensor:
         """Return rows of token ids, or the product of hidden states with every row."""
         if not as_head:
             return super().forward(value)
-        return functional.linear(copy_to_tensor_model_parallel_region(value, self.tp_group), self.weight)
+        if self.sequence_parallel:
+            whole = gather_from_sequence_parallel_region(value, group=self.tp_group)
+        else:
+            whole = copy_to_tensor_model_parallel_region(value, self.tp_group)
+        return functional.linear(whole, self.weight)
 
 
 class PositionEmbedding(nn.Module):
@@ -198,6 +228,8 @@ class Layer(nn.Module):
         self.running = Running()
         self.theta = model.rope_theta if model.position == "rope" else None
         self.head_dim = model.head_dim
+        self.parts = config.tensor_model_parallel_size if config.sequence_parallel else 1
+        self.part = groups.shard if config.sequence_parallel else 0
         self.body = TransformerLayer(
             config,
             _layer_spec(train, index, self.running),
@@ -208,9 +240,11 @@ class Layer(nn.Module):
     def forward(self, flow: Flow) -> Flow:
         """Return hidden states after this layer."""
         hidden, self.running.samples = flow
+        rows = hidden.shape[0]
+        self.running.first_row = self.part * rows
         angles = None
         if self.theta is not None:
-            angles = rotary_angles(hidden.shape[0], self.head_dim, self.theta, hidden.device)
+            angles = rotary_angles(self.parts * rows, self.head_dim, self.theta, hidden.device)
         return self.body(hidden, attention_mask=None, rotary_pos_emb=angles)[0], self.running.samples
 
     def global_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -224,7 +258,7 @@ class FinalNorm(nn.Module):
 
     def __init__(self, model: Model, config: TransformerConfig) -> None:
         super().__init__()
-        self.norm = WrappedTorchNorm(config, model.hidden, eps=model.norm_eps)
+        self.norm = Norm(config, model.hidden, eps=model.norm_eps)
 
     def forward(self, flow: Flow) -> torch.Tensor:
         """Return normed hidden states [s, b, h]; the head asks for no ids."""

@@ -14,7 +14,13 @@ from dsforge.base.errors import DsforgeError
 from dsforge.train.context import read_context
 from dsforge.train.stop import LISTENER
 
-TRAINERS = {"forge": "dsforge.train.forge", "transformers": "dsforge.train.hugging_face"}
+TRAINERS = {
+    "forge": "dsforge.train.forge",
+    "transformers": "dsforge.train.hugging_face",
+    "fsdp": "dsforge.train.fsdp",
+    "ddp": "dsforge.train.ddp",
+    "megatron-core": "dsforge.train.megatron_core",
+}
 """A trainer is a module with what `dsforge.train.run.Trainer` says."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,6 @@ from dsforge.train.layers import (
     transformer_config,
 )
 from dsforge.train.loss import Loss
-from dsforge.train.parameters import ParameterSpec
 from dsforge.train.recompute import block_size, run
 from dsforge.train.world import Groups
 
@@ -112,23 +110,3 @@ def build_module(plan: Plan, groups: Groups, loss: Loss) -> nn.Module:
     before = 2 if plan.model.position == "learned" else 1
     bounds = stage_bounds(plan.layout, len(pieces), before)
     return StagedModel(bounds, pieces, block, topology=groups.topology, loss_fn=loss)
-
-
-def global_parameters(module: nn.Module, specs: dict[str, ParameterSpec]) -> dict[str, nn.Parameter]:
-    """Return a rank's parameters by global name, each checked against what the plan says of it."""
-    found: dict[str, nn.Parameter] = dict(_walk(module))
-    assert len(found) == len(list(module.parameters())), "a parameter has no global name"
-    for name, parameter in found.items():
-        spec = specs[name]
-        split = getattr(parameter, "tensor_model_parallel", False)
-        assert not split or spec.partition_dim is not None, f"{name} is cut but should not be"
-        if split:
-            cut = (parameter.partition_dim, parameter.partition_stride)
-            assert cut == (spec.partition_dim, spec.partition_stride), f"{name} is cut as {cut}"
-    return found
-
-
-def _walk(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    for child in module.modules():
-        if isinstance(child, WordEmbedding | PositionEmbedding | Layer | FinalNorm | Head):
-            yield from child.global_parameters()

@@ -13,7 +13,7 @@ from dsforge.base.files import append_line
 from dsforge.plan.types import Plan
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import EvalLine, Event, MetricsLine
-from dsforge.train.engine import StepResult
+from dsforge.train.engine_protocol import StepResult
 from dsforge.train.sinks.registry import Sink, open_sinks
 
 
@@ -57,14 +57,16 @@ class Recorder:
             time=time.time(),
             step=step,
             loss=result.loss,
-            grad_norm=result.grad_norm,
+            grad_norm=None if result.skipped else result.grad_norm,
             learning_rate=learning_rate,
             tokens_per_second=batch.global_size * batch.seq_len / seconds,
             step_seconds=seconds,
             memory_bytes=memory_peak_bytes(self._device),
-            clipped=clip > 0 and result.grad_norm > clip,
+            clipped=clip > 0 and result.grad_norm > clip and not result.skipped,
             first_sample=(step - 1) * batch.global_size,
             last_sample=step * batch.global_size - 1,
+            loss_scale=result.loss_scale,
+            skipped=None if result.loss_scale is None else result.skipped,
         )
         self._write(line)
 

@@ -31,6 +31,7 @@ from dsforge.records import environment
 from dsforge.train.samples import Samples, find_sources, training_samples, validation_samples
 
 Weights = dict[str, torch.Tensor]
+_FP16_LOSS_SCALE = 2.0**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +240,14 @@ def validate(plan: Plan, weights: Weights, valid: Samples) -> float:
 
 
 def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
-    """Train the plan's model on one process; bf16 keeps fp32 master weights and AdamW states.
+    """Train the plan's model on one process; in 16 bits with fp32 master weights, sums and AdamW states.
 
     With `valid` it is validated as often as the plan says.
     """
     model, options, batch = plan.model, plan.optimizer, plan.batch
-    low = torch.bfloat16 if plan.train.precision == "bf16" else torch.float32
+    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(plan.train.precision, torch.float32)
+    # Without it small gradients would vanish in fp16.
+    scale = _FP16_LOSS_SCALE if low is torch.float16 else 1.0
     first = {name: weight.to(low).float() for name, weight in first_weights(model, plan.train.seed).items()}
     master = {name: weight.requires_grad_() for name, weight in first.items()}
     groups = [
@@ -264,11 +267,11 @@ def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
             scores = logits(model, weights, samples[:, :-1], Dropout(plan.train, ids)).float()
             loss = functional.cross_entropy(scores.flatten(0, 1), samples[:, 1:].flatten())
             share = batch.micro / batch.global_size
-            (loss * share).backward()
+            (loss * share * scale).backward()
             total += loss.item() * share
             for name, weight in weights.items():
                 if weight.grad is not None:
-                    sums[name] += weight.grad.float()
+                    sums[name] += weight.grad.float() / scale
         length = math.sqrt(sum(g.double().square().sum().item() for g in sums.values()))
         shrink = 1.0
         if options.grad_clip > 0 and length > options.grad_clip:

@@ -1,11 +1,11 @@
-"""The run of the trainers on DeepSpeed: meet, build, go on from a checkpoint, take the steps, save."""
+"""The run of every trainer of ours: meet, build, go on from a checkpoint, take the steps, save."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 
@@ -15,6 +15,7 @@ from dsforge.train import checkpoint, cpu_support, fused, quiet, resume, world
 from dsforge.train.batches import Batches, micro_batches, no_batches, read_ahead, to_device
 from dsforge.train.context import RankContext
 from dsforge.train.dump import dump, whole_shards
+from dsforge.train.engine_protocol import Engine
 from dsforge.train.finite import check_step, check_weights
 from dsforge.train.fits import DataFacts, data_facts
 from dsforge.train.parameters import model_parameters
@@ -24,15 +25,15 @@ from dsforge.train.schedule import learning_rate
 from dsforge.train.stop import LISTENER, StopAgreement
 from dsforge.train.validation import Validation
 
-if TYPE_CHECKING:
-    from dsforge.train.engine import Engine
-
 
 class Trainer(Protocol):
     """What a trainer's module adds to the run."""
 
     def import_libraries(self, device: torch.device) -> None:
-        """Import what builds the model, before any rank waits for this one."""
+        """Import what builds the model and trains it, before any rank waits for this one.
+
+        Engines look at the accelerator and at the process group when they are imported.
+        """
 
     def make_groups(self, layout: Layout) -> world.Groups:
         """Return the groups of a rank; every rank must call it."""
@@ -60,14 +61,9 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
     validation = Validation(context, where.replica, device, sees_data=sees_data)
     quiet.filter_warnings()
 
-    # The engines look at the accelerator and at the process group when they are imported.
-    import deepspeed
-
     trainer.import_libraries(device)
-    cpu_support.skip_shared_memory_build(device)
     world.join(context, device)
     recorder = Recorder(context.attempt, plan, context.rank, device)
-    deepspeed.init_distributed(dist_backend=torch.distributed.get_backend(), verbose=False)
     groups = trainer.make_groups(plan.layout)
     seats = world.gather_seats(context, groups, device)
     world.check_seats(seats, plan)
@@ -107,7 +103,7 @@ def go_on(engine: Engine, recorder: Recorder, choice: tuple[Path, int] | None, p
     if choice is None:
         return 0
     folder, step = choice
-    checkpoint.restore(engine, folder)
+    engine.load_files(folder)
     recorder.event("resumed", resumed_from(step, plan), step=step, folder=str(folder))
     return step
 
@@ -151,11 +147,16 @@ def run(
     if stop.asked_now():
         recorder.event("stopped", "stopped before a step was made", step=first_step)
         return ExitCode.TERMINATED
+    skipped = 0
     for step in range(first_step + 1, plan.train.steps + 1):
         began = time.perf_counter()
         rate = learning_rate(step - 1, plan.train.steps, plan.optimizer)
         result = engine.step(batches, rate)
         check_step(result, engine.own_loss, step, context, recorder)
+        if result.skipped:
+            skipped += 1
+            lost = f"step {step} skipped: gradients overflowed fp16"
+            recorder.event("skipped", lost, step=step, loss_scale=result.loss_scale, skipped_steps=skipped)
         recorder.metrics(step, result, rate, time.perf_counter() - began)
         validation.follow(step, engine, recorder)
         stopping = stop.agreed()
@@ -169,4 +170,6 @@ def run(
         if stopping and step < plan.train.steps:
             recorder.event("stopped", f"stopped after step {step}", step=step)
             return ExitCode.TERMINATED
+    if skipped:
+        recorder.event("skipped", f"{skipped} of {left} steps skipped in all", skipped_steps=skipped)
     return ExitCode.OK

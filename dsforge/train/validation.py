@@ -13,7 +13,7 @@ from dsforge.train.samples import validation_samples
 if TYPE_CHECKING:
     import torch
 
-    from dsforge.train.engine import Engine
+    from dsforge.train.engine_protocol import Engine
     from dsforge.train.recorder import Recorder
 
 

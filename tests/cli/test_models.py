@@ -117,8 +117,13 @@ def test_presets_show_counts_a_config_too(cli: Callable[..., Any], tmp_path: Pat
     path = tmp_path / _config(tmp_path, QWEN3)
     shown = json.loads(cli("presets", "show", path, "--json").out)
     assert shown["parameters"] == 596_049_920
-    assert shown["trainers"] == ["transformers"]
-    assert shown["differs"] == {"forge": ["norms on queries and keys"], "transformers": []}
+    assert shown["trainers"] == ["ddp", "fsdp", "transformers"]
+    assert shown["differs"] == {
+        "ddp": [],
+        "forge": ["norms on queries and keys"],
+        "fsdp": [],
+        "transformers": [],
+    }
 
 
 def test_presets_show_active_parameters(cli: Callable[..., Any]):
@@ -127,11 +132,11 @@ def test_presets_show_active_parameters(cli: Callable[..., Any]):
     listed = {row["name"]: row for row in json.loads(cli("presets", "list", "--json").out)["models"]}
     assert listed["deepseek-v3"]["active_parameters"] == 37_552_282_624
     assert [listed[name]["trainers"] for name in ("llama3-8b", "qwen2.5-7b", "deepseek-v3")] == [
-        ["forge", "transformers"],
-        ["transformers"],
+        ["ddp", "forge", "fsdp", "transformers"],
+        ["ddp", "fsdp", "transformers"],
         [],
     ]
-    assert "forge to 4096 tokens, transformers" in cli("presets", "list").out
+    assert "ddp, forge to 4096 tokens, fsdp, transformers" in cli("presets", "list").out
     assert "12.88B" in cli("presets", "list").out
 
 

@@ -77,14 +77,15 @@ def finish(process: subprocess.Popen[str]) -> list[float]:
     return losses
 
 
-def test_the_first_loss_is_hugging_faces_own_and_a_kill_changes_none(tmp_path):
+@pytest.mark.parametrize("trainer", ["transformers", "fsdp"])
+def test_the_first_loss_is_hugging_faces_own_and_a_kill_changes_none(tmp_path, trainer):
     write_weights(tmp_path / "weights")
-    losses = finish(start(tmp_path / "undisturbed"))
+    losses = finish(start(tmp_path / "undisturbed", f"trainer={trainer}"))
     assert losses[0] == pytest.approx(own_loss(tmp_path / "weights"), abs=1e-5)
     assert len(losses) == 60
     assert losses[0] - losses[-1] > 0.5
 
-    killed = start(tmp_path / "killed", "launch.restarts=1")
+    killed = start(tmp_path / "killed", f"trainer={trainer}", "launch.restarts=1")
     kill_a_rank_after(tmp_path / "killed", 12)
     assert finish(killed) == losses
     second = metrics(the_run(tmp_path / "killed"), 2)

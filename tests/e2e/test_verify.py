@@ -129,6 +129,31 @@ def test_hugging_faces_models_equal_the_reference(tmp_path, zero, arch, tied, re
     assert_same(code, result, dp=2, zero=zero, arch=arch, tied=tied == "true")
 
 
+@pytest.mark.parametrize(
+    ("trainer", "zero", "arch", "tied", "recompute", "where"),
+    [
+        ("fsdp", 3, "llama", "true", "full", "cpu"),
+        ("fsdp", 2, "gpt", "true", "none", "none"),
+        ("ddp", 0, "llama", "false", "full", "none"),
+    ],
+)
+def test_pytorchs_own_replicas_equal_the_reference(tmp_path, trainer, zero, arch, tied, recompute, where):
+    words = {"zero": zero, "arch": arch, "tied": tied, "recompute": recompute}
+    changes = [f"trainer={trainer}", f"offload.parameters={where}", f"offload.optimizer={where}"]
+    code, result = verify(tmp_path, *changes, dp=2, **words)
+    assert_same(code, result, dp=2, zero=zero, arch=arch, tied=tied == "true", recompute=recompute)
+
+
+def test_megatron_cores_interleaved_stages_equal_the_reference(tmp_path):
+    """Virtual stages, split sequences, distributed optimizer, recomputation, dropout and a tied weight."""
+    words = ("parallel.vp=2", "parallel.schedule=interleaved", "parallel.partition=uniform")
+    words += ("trainer=megatron-core", "parallel.sequence_parallel=true")
+    wanted = {"tp": 2, "pp": 2, "dp": 2, "zero": 1, "recompute": "full", "dropout": 0.1}
+    code, result = verify(tmp_path, *words, **wanted)
+    assert_same(code, result, attention_dropout=0.1, **wanted)
+    assert not any(change["key"].startswith("parallel.") for change in result["changed"])
+
+
 def test_bf16_with_a_pipeline_stays_within_its_tolerance(tmp_path):
     code, result = verify(tmp_path, tp=2, pp=2, precision="bf16", recompute="full", arch="llama", tied="true")
     assert code == 0, result

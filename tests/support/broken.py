@@ -244,6 +244,12 @@ BROKEN = (
             ("DSF776", 1, "", "\noffload: {optimizer: cpu, path: /x}", "path: /x", "offload.path=null"),
         )
     ),
+    Broken(
+        "DSF780",
+        ((_PARALLEL, "{dp: 8, zero: 3}"), (_LAST, f"{_LAST}\noffload: {{optimizer: cpu}}\ntrainer: fsdp")),
+        "offload:",
+        "offload.parameters=cpu",
+    ),
     _one("DSF145", _LAST, f"{_LAST}\n{_SCRIPT}", "warmup_steps", None),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {RANK: '0'}}", "RANK", None),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {UID: '0'}}", "UID", None),
@@ -452,7 +458,6 @@ BROKEN = (
 )
 
 NOT_HONOURED = {
-    "trainer": "fsdp",
     "parallel.vp": "2",
     "parallel.cp": "2",
     "parallel.ep": "2",

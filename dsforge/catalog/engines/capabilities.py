@@ -38,6 +38,8 @@ class Capabilities:
     """The model is one of transformers' classes, built from a `config.json`."""
     deepspeed: bool
     """DeepSpeed trains, so that its faults are the trainer's."""
+    offloads_together: bool
+    """Optimizer states live where parameters do: one is not offloaded without the other."""
     honours: dict[str, Honoured]
 
     def takes(self, key: str, value: Any) -> bool:
@@ -57,6 +59,7 @@ def capabilities(trainer: str) -> Capabilities:
         vocab_divisor=table["vocab_divisor"],
         hugging_face=table["hugging_face"],
         deepspeed=table.get("deepspeed", True),
+        offloads_together=table.get("offloads_together", False),
         honours={
             key: Honoured(tuple(row["values"]), row["why"])
             for key, row in table["honours"].items()

@@ -161,11 +161,16 @@ def test_accelerate_with_chosen_gpus(tmp_path: Path):
     assert (made.layout.nodes, made.layout.gpus_per_node) == (2, 4)
 
 
-def test_accelerate_with_fsdp_names_the_trainer():
-    rows = refused("accelerate_fsdp.yaml", "batch.global=64", gpus=None)
-    assert [code for code, _, _ in rows] == ["DSF140"]
-    plan_ = plan(imported("accelerate_fsdp.yaml", "batch.global=64", "trainer=forge", gpus=None))
+def test_accelerate_with_fsdp_names_the_trainer(tmp_path: Path):
+    plan_ = plan(imported("accelerate_fsdp.yaml", "batch.global=64", gpus=None))
+    assert (plan_.trainer, plan_.train.precision) == ("fsdp", "bf16")
     assert (plan_.layout.nodes, plan_.layout.gpus_per_node, plan_.layout.zero) == (2, 8, 3)
+    text = (FOREIGN / "accelerate_fsdp.yaml").read_text()
+    path = tmp_path / "offloads.yaml"
+    path.write_text(text.replace("fsdp_offload_params: false", "fsdp_offload_params: true"))
+    wanted = Wanted(**{**A100, "gpus": None, "changes": ("batch.global=64",)})
+    offload = plan(import_recipe(path, Kind.ACCELERATE, wanted)).offload
+    assert (offload.parameters, offload.optimizer, offload.path) == ("cpu", "cpu", None)
 
 
 def test_missing_options_are_named():

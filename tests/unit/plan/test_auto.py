@@ -183,3 +183,13 @@ def test_a_plan_carries_blend_and_sinks():
     assert [(one.weight, one.prefix) for one in plan.data.valid] == [(1.0, "c")]
     assert plan.data.builtin_vocab is None
     assert plan.sinks == ("tensorboard",)
+
+
+def test_an_open_zero_stage_is_one_that_the_trainer_has():
+    """Whole replicas know stage 0 alone; fully_shard has none, not even for one replica in fp32."""
+    open_stage = {"parallel": {"tp": 1, "pp": 1, "dp": 1, "zero": "auto"}, "cluster": {"gpus_per_node": 1}}
+    assert plan_of(open_stage, {"trainer": "fsdp"}).layout.zero == 1
+    assert plan_of(open_stage, {"trainer": "transformers"}).layout.zero == 0
+    ddp = plan_of(open_stage, {"trainer": "ddp", "parallel": {"dp": 2}, "cluster": {"gpus_per_node": 2}})
+    assert ddp.layout.zero == 0
+    assert "`fsdp` shares them out" in next(d.why for d in ddp.decisions if d.key == "parallel.zero")

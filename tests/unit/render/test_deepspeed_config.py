@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.plan.resolve import make_plan
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import load_recipe
 from dsforge.render.deepspeed_config import deepspeed_config
 from tests.support.recipes import OWN, plan_of
 
-PLANS = [make_plan(load_recipe(path)) for path in OWN]
+ALL_PLANS = [make_plan(load_recipe(path)) for path in OWN]
+PLANS = [plan for plan in ALL_PLANS if capabilities(plan.trainer).deepspeed]
 
 
 class Recording(dict[str, Any]):

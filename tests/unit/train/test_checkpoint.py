@@ -8,6 +8,7 @@ import torch
 from dsforge.base.errors import DsforgeError
 from dsforge.records.checkpoint import step_folder_name, whole_checkpoints
 from dsforge.train import checkpoint
+from dsforge.train.engine import make_loadable_without_code
 from tests.support.checkpoints import write_whole
 
 
@@ -55,7 +56,7 @@ def test_a_folder_that_stands_there_is_never_replaced(tmp_path, make_plan):
 def test_the_engines_enum_is_pickled_without_a_call(tmp_path):
     from deepspeed.runtime.zero.config import ZeroStageEnum
 
-    checkpoint.make_loadable_without_code()
+    make_loadable_without_code()
     stored = pickle.dumps({"stage": ZeroStageEnum.weights}, protocol=2)
     names = {argument for _, argument, _ in pickletools.genops(stored) if isinstance(argument, str)}
     assert not any("getattr" in name for name in names)

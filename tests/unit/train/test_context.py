@@ -74,9 +74,9 @@ def test_a_missing_variable_is_named(variables, name):
 
 def test_a_plan_of_another_version_is_refused_by_key(variables, tmp_path, make_plan):
     value = make_plan().to_json_value()
-    value["layout"]["cp"] = 2
+    value["layout"]["later"] = 2
     (tmp_path / "plan.json").write_text(json.dumps(value))
-    with pytest.raises(DsforgeError, match=r"layout\.cp") as caught:
+    with pytest.raises(DsforgeError, match=r"layout\.later") as caught:
         read_context(variables)
     assert caught.value.code == "DSF303"
 

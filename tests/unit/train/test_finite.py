@@ -8,7 +8,7 @@ from torch import nn
 
 from dsforge.base.errors import DsforgeError
 from dsforge.records.run_dir import AttemptDir
-from dsforge.train.engine import StepResult
+from dsforge.train.engine_protocol import StepResult
 from dsforge.train.finite import check_step, check_weights, first_not_finite, named
 from dsforge.train.recorder import Recorder
 

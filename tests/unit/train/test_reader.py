@@ -70,6 +70,24 @@ def test_the_samples_of_a_step_are_the_same_for_every_layout(make_plan):
         assert sorted(ids) == list(range(40, 48))
 
 
+def test_replicas_go_once_through_an_epoch_as_distributed_samplers_do(make_corpus, make_plan):
+    """Disjoint, complete, and shuffled anew: an epoch of 12 samples is three steps of two replicas."""
+    corpus = IndexedCorpus(make_corpus([list(range(49))]), seq_len=4, seed=3, vocab=49)
+    assert corpus.samples == 12
+    batch = make_plan(batch__global_size=4, batch__micro=1, batch__accumulation_steps=2).batch
+
+    def starts(replica: int, epoch: int) -> list[int]:
+        steps = range(3 * epoch, 3 * epoch + 3)
+        ids = [i for step in steps for micro in range(2) for i in batch_ids(batch, 2, replica, step, micro)]
+        return [int(corpus.sample(i)[0]) for i in ids]
+
+    epochs = [[starts(replica, epoch) for replica in range(2)] for epoch in range(2)]
+    for first, second in epochs:
+        assert len(first) == len(second) == 6
+        assert sorted(first + second) == list(range(0, 48, 4))
+    assert epochs[0] != epochs[1]
+
+
 def code_of(call) -> str:
     with pytest.raises(DsforgeError) as caught:
         call()

@@ -1,0 +1,56 @@
+"""What the run asks of an engine, whichever library trains behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from torch import nn
+
+from dsforge.train.batches import Batches
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """Of one optimizer step: mean loss over the global batch, gradient norm before clipping.
+
+    `loss_scale`: what fp16 losses were multiplied by, None in other precisions. `skipped`: the gradients
+    overflowed under it, so that the weights stayed as they were.
+    """
+
+    loss: float
+    grad_norm: float
+    loss_scale: float | None = None
+    skipped: bool = False
+
+
+class Engine(Protocol):
+    """A model and its optimizer that take whole steps; every rank must call each method."""
+
+    parameters: Mapping[str, nn.Parameter]
+    """This rank's parameters, or its shards of them, by the trainer's own names."""
+    own_loss: float | None
+    """The last step's loss as this rank alone computed it; None on a stage without a loss."""
+    before_update: Callable[[], None]
+    """Called once a step on every rank, when the gradients are there and the optimizer begins."""
+
+    @property
+    def optimizer_name(self) -> str:
+        """The class that updates the weights."""
+
+    def step(self, batches: Batches, learning_rate: float) -> StepResult:
+        """Train on the next global batch at a learning rate."""
+
+    def evaluate(self, batches: Batches, count: int) -> float:
+        """Return the mean token loss of `count` global batches; weights, gradients and counters stay."""
+
+    def save_files(self, folder: Path) -> None:
+        """Write this rank's part of a checkpoint; OSError or RuntimeError when it cannot be written."""
+
+    def load_files(self, folder: Path) -> None:
+        """Load this rank's part of a whole checkpoint, running no code in it.
+
+        DsforgeError DSF334 names a file that cannot be loaded. The optimizer's options stay the plan's.
+        """

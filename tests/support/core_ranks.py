@@ -1,0 +1,66 @@
+"""Two stages, processes of this machine, that train a plan with the megatron-core trainer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dsforge.plan.types import Plan
+from dsforge.records.run_dir import AttemptDir
+from dsforge.train import megatron_core
+from dsforge.train.batches import micro_batches
+from dsforge.train.context import RankContext
+from dsforge.train.samples import Sources
+from dsforge.train.schedule import learning_rate
+from tests.support.replica_ranks import Text
+
+
+def train(rank: int, folder: Path, plan: Plan) -> None:
+    """Train a plan on this rank; rank 0 writes told.json.
+
+    Half-way the engine saves, and a second one loads from there: the rest is trained twice.
+    """
+    torch.set_num_threads(1)
+    device, half = torch.device("cpu"), plan.train.steps // 2
+    megatron_core.import_libraries(device)
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
+    groups = megatron_core.make_groups(plan.layout)
+    context = RankContext(
+        plan=plan,
+        ds_config={},
+        rank=rank,
+        local_rank=rank,
+        world_size=2,
+        attempt=AttemptDir(folder),
+        attempt_number=1,
+        run_id="",
+        checkpoint_dir=folder,
+        root=folder,
+        sources=Sources((), ()),
+        dump_dir=None,
+    )
+    first = megatron_core.build(context, groups, device, restored=False)
+    steps = _steps(first, plan, range(half))
+    first.save_files(folder)
+    dist.barrier()
+    steps += _steps(first, plan, range(half, plan.train.steps))
+    second = megatron_core.build(context, groups, device, restored=True)
+    second.load_files(folder)
+    again = _steps(second, plan, range(half, plan.train.steps))
+    before = second.own_loss
+    text = micro_batches(Text(plan), plan, 0, range(1))  # type: ignore[arg-type]  # samples by id, too
+    losses = [one.evaluate(text, 1) for one in (second,)]
+    if rank == 0:
+        told = {"steps": steps, "again": again, "validation": losses, "own": [before, second.own_loss]}
+        (folder / "told.json").write_text(json.dumps(told))
+    dist.destroy_process_group()
+
+
+def _steps(engine: Any, plan: Plan, steps: range) -> list[list[float]]:
+    batches = micro_batches(Text(plan), plan, 0, steps)  # type: ignore[arg-type]  # samples by id, too
+    made = (engine.step(batches, learning_rate(step, plan.train.steps, plan.optimizer)) for step in steps)
+    return [[result.loss, result.grad_norm] for result in made]

@@ -1,0 +1,125 @@
+"""Two ranks, processes of this machine, that train plans with the trainers of PyTorch's own replicas."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from dsforge.plan.types import Plan
+from dsforge.records.run_dir import AttemptDir
+from dsforge.train.batches import micro_batches
+from dsforge.train.context import RankContext
+from dsforge.train.dump import whole_shards
+from dsforge.train.engine_protocol import Engine
+from dsforge.train.loss_scale import LossScale
+from dsforge.train.samples import Sources
+from dsforge.train.schedule import learning_rate
+
+REPLICAS = 2
+FAR_TOO_LARGE = 2.0**60
+
+
+class Text:
+    """Samples of a text that repeats itself, by id."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._vocab, self._length = plan.model.vocab, plan.batch.seq_len + 1
+
+    def sample(self, sample_id: int) -> np.ndarray:
+        """Return tokens of a sample: a walk whose stride is the sample's."""
+        return (np.arange(self._length) * (1 + sample_id % 5) + sample_id) % self._vocab
+
+
+def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
+    """Train each plan on this rank; rank 0 writes NAME.json with the losses and norms.
+
+    Half-way the engine saves into NAME and a new one loads from there; the rest is trained twice, from here
+    and from there.
+    """
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=REPLICAS)
+    for name, plan in plans.items():
+        half = plan.train.steps // 2
+        engine = _build(rank, folder, plan, restored=False)
+        results = _steps(engine, plan, rank, range(half))
+        (folder / name).mkdir(exist_ok=True)
+        engine.save_files(folder / name)
+        dist.barrier()
+        rest = _steps(engine, plan, rank, range(half, plan.train.steps))
+        again = _build(rank, folder, plan, restored=True)
+        again.load_files(folder / name)
+        resumed = _steps(again, plan, rank, range(half, plan.train.steps))
+        ends = [whole_shards(one.parameters) for one in (engine, again)]
+        if rank == 0:
+            told = {
+                "steps": results + rest,
+                "resumed": resumed,
+                "same_weights": all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0]),
+            }
+            (folder / f"{name}.json").write_text(json.dumps(told))
+        if plan.train.precision == "fp16":
+            overflowed = _overflow(engine, plan, rank)
+            if rank == 0:
+                (folder / f"{name}-overflow.json").write_text(json.dumps(overflowed))
+    dist.destroy_process_group()
+
+
+def _overflow(engine: Any, plan: Plan, rank: int) -> dict[str, Any]:
+    """Take a step whose gradients overflow, and tell what it changed."""
+    before = whole_shards(engine.parameters)
+    engine._scale = LossScale(FAR_TOO_LARGE)
+    (step,) = _steps(engine, plan, rank, range(1))
+    after = whole_shards(engine.parameters)
+    return {
+        **step,
+        "next_scale": engine._scale.value,
+        "same_weights": all(torch.equal(before[name], after[name]) for name in before),
+    }
+
+
+def _build(rank: int, folder: Path, plan: Plan, *, restored: bool) -> Engine:
+    trainer = importlib.import_module(f"dsforge.train.{plan.trainer}")
+    context = RankContext(
+        plan=plan,
+        ds_config={},
+        rank=rank,
+        local_rank=rank,
+        world_size=REPLICAS,
+        attempt=AttemptDir(folder),
+        attempt_number=1,
+        run_id="",
+        checkpoint_dir=folder,
+        root=folder,
+        sources=Sources((), ()),
+        dump_dir=None,
+    )
+    engine: Engine = trainer.build(
+        context, trainer.make_groups(plan.layout), torch.device("cpu"), restored=restored
+    )
+    return engine
+
+
+def _batches(plan: Plan, rank: int, steps: range) -> Any:
+    return micro_batches(Text(plan), plan, rank, steps)  # type: ignore[arg-type]  # samples by id, too
+
+
+def _steps(engine: Engine, plan: Plan, rank: int, steps: range) -> list[dict[str, Any]]:
+    batches = _batches(plan, rank, steps)
+    made = []
+    for step in steps:
+        result = engine.step(batches, learning_rate(step, plan.train.steps, plan.optimizer))
+        made.append(
+            {
+                "loss": result.loss,
+                "grad_norm": result.grad_norm,
+                "skipped": result.skipped,
+                "scale": result.loss_scale,
+            }
+        )
+    return made

@@ -1,0 +1,97 @@
+"""The fsdp and ddp trainers on two ranks: the losses of one plain process, whatever is shared out."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+import torch.multiprocessing
+
+from dsforge.base.errors import DsforgeError
+from dsforge.plan.types import Plan
+from dsforge.train import reference
+from dsforge.train.loss_scale import LossScale
+from tests.support.recipes import plan_of
+from tests.support.replica_ranks import FAR_TOO_LARGE, REPLICAS, Text, train
+
+CASES: dict[str, dict[str, Any]] = {
+    "zero-1": {"zero": 1, "arch": "llama"},
+    "zero-2-gpt": {"zero": 2, "arch": "gpt"},
+    "zero-3-recomputed-offloaded": {"zero": 3, "arch": "llama", "recompute": "full", "offload": "cpu"},
+    "ddp-recomputed": {"trainer": "ddp", "zero": 0, "arch": "gpt", "recompute": "full"},
+    "zero-3-bf16": {"zero": 3, "arch": "llama", "precision": "bf16"},
+    "ddp-bf16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "bf16"},
+    "zero-2-fp16": {"zero": 2, "arch": "llama", "precision": "fp16"},
+    "ddp-fp16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "fp16"},
+}
+TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3, "fp16": 1e-3}
+STEPS = 10
+
+
+def plan_for(case: dict[str, Any]) -> Plan:
+    heads = {"heads": 4, "kv_heads": 4 if case["arch"] == "gpt" else 2}
+    shape = {"arch": case["arch"], "layers": 2, "hidden": 32, "ffn_hidden": 80, "vocab": 61, **heads}
+    where = case.get("offload", "none")
+    return plan_of(
+        {
+            "trainer": case.get("trainer", "fsdp"),
+            "model": {**shape, "tied": case["zero"] in (2, 3)},
+            "cluster": {"gpus_per_node": REPLICAS},
+            "parallel": {"tp": 1, "pp": 1, "dp": REPLICAS, "zero": case["zero"]},
+            "offload": {"optimizer": where, "parameters": where},
+            "batch": {"global": 8, "micro": 2, "seq_len": 16},
+            "train": {
+                "steps": STEPS,
+                "precision": case.get("precision", "fp32"),
+                "recompute": case.get("recompute", "none"),
+            },
+            "optimizer": {"lr": 5e-3, "warmup_steps": 2, "grad_clip": 0.3, "lr_schedule": "constant"},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What rank 0 told of each case."""
+    folder = tmp_path_factory.mktemp("ranks")
+    plans = {name: plan_for(case) for name, case in CASES.items()}
+    torch.multiprocessing.spawn(train, (folder, plans), REPLICAS)
+    return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_losses_are_those_of_one_process_and_a_checkpoint_changes_none(told: dict[str, Any], name: str):
+    plan = plan_for(CASES[name])
+    outcome = reference.train(plan, Text(plan))  # type: ignore[arg-type]  # samples by id, too
+    tolerance = TOLERANCE[plan.train.precision]
+    steps = told[name]["steps"]
+    assert [step["loss"] for step in steps] == pytest.approx(outcome.losses, abs=tolerance)
+    assert [step["grad_norm"] for step in steps] == pytest.approx(outcome.grad_norms, rel=50 * tolerance)
+    assert outcome.clipped_steps >= 0.8 * STEPS
+    assert outcome.losses[0] - outcome.losses[-1] > 0.3
+    assert told[name]["resumed"] == steps[STEPS // 2 :]
+    assert told[name]["same_weights"]
+    assert not any(step["skipped"] for step in steps)
+
+
+@pytest.mark.parametrize("name", ["zero-2-fp16", "ddp-fp16"])
+def test_gradients_that_overflow_skip_the_step_and_halve_the_scale(told: dict[str, Any], name: str):
+    overflowed = told[f"{name}-overflow"]
+    assert overflowed["skipped"]
+    assert overflowed["same_weights"]
+    assert (overflowed["scale"], overflowed["next_scale"]) == (FAR_TOO_LARGE, FAR_TOO_LARGE / 2)
+
+
+def test_the_scale_rises_after_calm_steps_and_ends_the_run_below_one():
+    scale = LossScale()
+    assert all(scale.follow(1.0) for _ in range(1999))
+    assert scale.value == 2.0**16
+    assert scale.follow(1.0)
+    assert (scale.value, scale.calm_steps) == (2.0**17, 0)
+    assert not any(scale.follow(math.inf) for _ in range(17))
+    assert scale.value == 1.0
+    with pytest.raises(DsforgeError) as caught:
+        scale.follow(math.nan)
+    assert caught.value.code == "DSF781"
