@@ -47,7 +47,7 @@ def show(searched: Searched, tokens: int, objective: Objective) -> None:
         "s a step": lambda one: f"{one.step.total:.3g}",
         "tokens/s/GPU": lambda one: f"{tokens / one.step.total / one.gpus:,.0f}",
         "memory": lambda one: format_bytes(one.memory_bytes),
-        "bubble": lambda one: f"{one.step.bubble / one.step.total:.1%}",
+        "bubble of step": lambda one: f"{one.step.bubble / one.step.total:.1%}",
         "why not": lambda one: "" if one is found[0] else difference(one, found[0], objective),
     }
     rows = [[told(one) for told in columns.values()] for one in found]

@@ -194,6 +194,9 @@ def _print_memory(made: Plan) -> None:
     output.line(
         "  fp32 sums: what bf16 gradients of micro-batches are added up in; total = states + fp32 sums"
     )
+    if (places := made.offload).optimizer != "none":
+        what = "the optimizer's states" + (" and parameters" if places.parameters != "none" else "")
+        output.line(f"  off the GPU: {what}; their bytes count to the host, not here")
     if capacity:
         output.line(
             f"  the fullest rank's total is {made.layout.fullest_rank_bytes / capacity:.0%} of the "

@@ -27,7 +27,7 @@ def show(made: Schedule, width: int) -> None:
     parts = f", {made.parts} virtual stages each" if made.parts > 1 else ""
     output.line(
         f"Schedule {made.name}: {made.micros} micro-batches over {made.stages} stages{parts}, "
-        f"which stand still {made.bubble:.1%} of a step"
+        f"which stand still {made.bubble:.1%} of the pipeline's part of a step"
     )
     end = made.timeline.end
     columns = min(columns_of(width), round(end * made.parts))

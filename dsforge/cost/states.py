@@ -76,6 +76,18 @@ def gradient_sum_bytes(parameters: int, precision: str, zero: int, dp: int) -> i
     return 4 * (-(-parameters // dp) if zero >= 2 else parameters)
 
 
+def off_the_gpu(zero: int, *, optimizer: bool, parameters: bool) -> frozenset[str]:
+    """Return the kinds of states that offload takes off the GPU.
+
+    The host updates, so sums of gradients are its own; the shards of gradients that ZeRO-2 and up leave of a
+    backward pass go there as they come.
+    """
+    kinds = {"optimizer", "sums"} if optimizer else set()
+    if optimizer and zero >= 2:
+        kinds.add("gradients")
+    return frozenset(kinds | {"parameters"} if parameters else kinds)
+
+
 @dataclass(frozen=True, slots=True)
 class Total:
     """Bytes that a rank holds from the first step to the last; activations and buffers come on top."""
@@ -101,23 +113,25 @@ class Shares:
     experts: int = 0
     expert_copies: int = 1
 
-    def states(self, precision: str, zero: int) -> dict[str, int]:
-        """Return bytes of model states by kind."""
+    def states(self, precision: str, zero: int, off: frozenset[str] = frozenset()) -> dict[str, int]:
+        """Return bytes of model states by kind; kinds that are `off` the GPU take none."""
         found = state_bytes(self.shared, precision, zero, self.copies)
         if self.experts:
             more = state_bytes(self.experts, precision, zero, self.expert_copies)
             found = {kind: size + more[kind] for kind, size in found.items()}
-        return found
+        return {kind: 0 if kind in off else size for kind, size in found.items()}
 
-    def fp32_sums(self, precision: str, zero: int) -> int:
+    def fp32_sums(self, precision: str, zero: int, off: frozenset[str] = frozenset()) -> int:
         """Return bytes of fp32 sums of gradients."""
+        if "sums" in off:
+            return 0
         return gradient_sum_bytes(self.shared, precision, zero, self.copies) + gradient_sum_bytes(
             self.experts, precision, zero, self.expert_copies
         )
 
-    def total(self, precision: str, zero: int) -> Total:
+    def total(self, precision: str, zero: int, off: frozenset[str] = frozenset()) -> Total:
         """Return both."""
-        return Total(sum(self.states(precision, zero).values()), self.fp32_sums(precision, zero))
+        return Total(sum(self.states(precision, zero, off).values()), self.fp32_sums(precision, zero, off))
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,8 @@ def layout_of(text: str) -> dict[str, Any]:
             raise DsforgeError(
                 "DSF778", f"`{word.strip()}` says nothing of a layout", None, f"NAME=VALUE; names: {names}"
             )
+        if key in wanted:
+            raise DsforgeError("DSF778", f"{key} has two values in the layout", None, "one value of each name")
         wanted[key] = _checked(key, value)
     return wanted
 
@@ -101,7 +103,11 @@ def _checked(key: str, text: str) -> Any:
     section, field = key.split(".")
     part = Recipe.model_fields[section].annotation
     assert part is not None
-    value: Any = {"true": True, "false": False}.get(text, int(text) if text.isdigit() else text)
+    if text == "auto":
+        hint = "a value; of names that are left out the recipe's value stays, or the search's choice"
+        raise DsforgeError("DSF778", f"`auto` leaves open what {key} of the layout is", None, hint)
+    number = text.removeprefix("-").isdecimal()
+    value: Any = {"true": True, "false": False}.get(text, int(text) if number else text)
     try:
         return TypeAdapter(part.model_fields[field].rebuild_annotation()).validate_python(value)
     except ValidationError as fault:

@@ -15,7 +15,7 @@ from dsforge.cost.states import nominal
 from dsforge.layout.hf_config import config_of
 from dsforge.layout.shape import Shape
 from dsforge.layout.stages import stage_components
-from dsforge.plan.auto import Resolved
+from dsforge.plan.auto import Resolved, states_off_the_gpu
 from dsforge.plan.environment import derive_environment
 from dsforge.plan.launcher import choose_launcher
 from dsforge.plan.model import model_of
@@ -114,6 +114,7 @@ def _layout(recipe: SettledRecipe, shape: Shape, resolved: Resolved) -> Layout:
     parallel = recipe.parallel
     assert resolved.dp is not None
     assert resolved.zero is not None
+    off, precision = states_off_the_gpu(recipe, resolved.zero), recipe.train.precision
     stages = []
     for stage, shares in zip(resolved.stages, resolved.shares_of_stage, strict=True):
         components = stage_components(shape, stage, shape.vocab)
@@ -126,8 +127,8 @@ def _layout(recipe: SettledRecipe, shape: Shape, resolved: Resolved) -> Layout:
                 has_head=stage.has_head,
                 parameters=sum(components.values()),
                 parameters_by_component=components,
-                state_bytes_per_rank=shares.states(recipe.train.precision, resolved.zero),
-                fp32_gradient_sum_bytes_per_rank=shares.fp32_sums(recipe.train.precision, resolved.zero),
+                state_bytes_per_rank=shares.states(precision, resolved.zero, off),
+                fp32_gradient_sum_bytes_per_rank=shares.fp32_sums(precision, resolved.zero, off),
                 further_blocks=stage.starts[1:],
             )
         )

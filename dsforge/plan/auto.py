@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.tables import Hardware
-from dsforge.cost.states import Shares, Total
+from dsforge.cost.states import Shares, Total, off_the_gpu
 from dsforge.external.vocabulary import vocab_divisor
 from dsforge.layout.batch import BatchTriple, solve
 from dsforge.layout.shape import Shape, padded_vocab
@@ -91,8 +91,19 @@ def _stages(recipe: SettledRecipe, shape: Shape, out: Resolved) -> None:
 
 
 def _fullest(recipe: SettledRecipe, out: Resolved, zero: int) -> Total | None:
-    totals = [shares.total(recipe.train.precision, zero) for shares in out.shares_of_stage]
+    off = states_off_the_gpu(recipe, zero)
+    totals = [shares.total(recipe.train.precision, zero, off) for shares in out.shares_of_stage]
     return max(totals, key=lambda one: one.bytes, default=None)
+
+
+def states_off_the_gpu(recipe: SettledRecipe, zero: int) -> frozenset[str]:
+    """Return the kinds of states that a recipe offloads; without a GPU all stay where they are."""
+    places = recipe.offload
+    if recipe.cluster.gpu == "cpu":
+        return frozenset()
+    return off_the_gpu(
+        zero, optimizer=places.optimizer != "none", parameters=places.parameters != "none" and zero >= 3
+    )
 
 
 def _zero(recipe: SettledRecipe, hardware: Hardware, out: Resolved) -> None:

@@ -11,6 +11,22 @@ from dsforge.cost.machine import machine_of
 from dsforge.plan.types import Model, Plan
 
 
+_OTHER_GPU = "a GPU with published step times: `dsforge presets list`"
+
+
+class Unmeasured(str):
+    """In words why a job's costs are not known; `key`: what of the recipe makes it so, `hint`: what helps."""
+
+    key: str
+    hint: str
+
+    def __new__(cls, why: str, key: str, hint: str) -> Unmeasured:
+        """Take all three."""
+        made = super().__new__(cls, why)
+        made.key, made.hint = key, hint
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What a job's costs are known by: its machine, and the engine whose measured runs are like its own."""
@@ -21,7 +37,7 @@ class Measured:
 
 def measured(
     gpu: str, gpus_per_node: int, trainer: str, precision: str, shape: str | None = None
-) -> Measured | str:
+) -> Measured | Unmeasured:
     """Return what costs are known by, or in words why there are none. `trainer`: or an external flavour.
 
     `shape`: a rented machine, whose network it is; else it is the one that the GPU usually comes with.
@@ -33,13 +49,15 @@ def measured(
         machine = replace(machine, network_bytes_per_second=rate, fabric=rented.fabric)
     engine = calibration().trainers.get(trainer)
     if gpu == "cpu":
-        return "CPU runs prove logic, not speed"
+        return Unmeasured("CPU runs prove logic, not speed", "cluster.gpu", _OTHER_GPU)
     if machine is None:
-        return f"nobody has published what training reaches on {gpu}"
+        return Unmeasured(f"nobody has published what training reaches on {gpu}", "cluster.gpu", _OTHER_GPU)
     if engine is None:
-        return f"no measured runs are like those of trainer {trainer}"
+        why = f"no measured runs are like those of trainer {trainer}"
+        return Unmeasured(why, "trainer", "another trainer, or a layout without `auto`")
     if precision == "fp32":
-        return "the cost model knows 16-bit training"
+        why = "the cost model knows 16-bit training"
+        return Unmeasured(why, "train.precision", "`train.precision: bf16`, or a layout without `auto`")
     return Measured(machine, engine)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from dsforge.base.errors import DsforgeError, Severity
 from dsforge.base.units import format_bytes
 from dsforge.catalog.tables import Hardware
 from dsforge.layout.shape import Shape
-from dsforge.plan.job import Measured
+from dsforge.plan.job import Measured, Unmeasured
 from dsforge.plan.program import with_defaults
 from dsforge.plan.resolve import examine, look_up, make_plan, refusal
 from dsforge.plan.search.best import Found, Objective
@@ -19,6 +20,7 @@ from dsforge.plan.search.run import Searched, all_open, known_of, search
 from dsforge.plan.search.space import values_of_key
 from dsforge.plan.settle import nothing_found
 from dsforge.recipe.load import LoadedRecipe
+from dsforge.recipe.quantities import MOST_DEVICES
 from dsforge.recipe.settled import left_open, with_values
 
 _MEMORY = ("DSF160", "DSF770")
@@ -65,6 +67,13 @@ def opened(loaded: LoadedRecipe, *, everything: bool = False, gpus: int | None =
                 loaded.place("cluster.gpus_per_node"),
                 f"a multiple of {cluster.gpus_per_node}",
             )
+        if nodes > MOST_DEVICES:
+            raise DsforgeError(
+                "DSF779",
+                f"{gpus} GPUs are {nodes} nodes of {per_node}, and a recipe has {MOST_DEVICES} at most",
+                loaded.place("cluster.gpus_per_node"),
+                f"{MOST_DEVICES * per_node} GPUs or fewer",
+            )
         recipe = with_values(recipe, {"cluster.nodes": nodes, "cluster.gpus_per_node": per_node})
         if recipe.parallel.dp != "auto":
             recipe = with_values(recipe, {"parallel.dp": "auto"})
@@ -89,13 +98,13 @@ def ranking(loaded: LoadedRecipe, *, top: int, objective: Objective) -> Searched
         raise DsforgeError(
             "DSF779",
             f"there is nothing to choose layouts by: {known}",
-            loaded.place("cluster.gpu"),
-            "a GPU with published step times: `dsforge presets list`",
+            loaded.place(known.key),
+            known.hint,
         )
     return search(recipe, shape, hardware, known, top=top, objective=objective)
 
 
-def _known(loaded: LoadedRecipe) -> tuple[Shape, Hardware, Measured | str]:
+def _known(loaded: LoadedRecipe) -> tuple[Shape, Hardware, Measured | Unmeasured]:
     shape, hardware, problems = look_up(loaded)
     if shape is None or hardware is None:
         raise refusal(problems)
@@ -122,7 +131,7 @@ class Judge:
             return self._without_costs(other)
         if self.chosen is None:
             return Verdict("better", f"{_told(found)}; the recipe's own layout does not fit", found=found)
-        return compare(found, self.chosen, self._objective)
+        return compare(found, self.chosen, self._objective, wanted)
 
     def _planned(self) -> LoadedRecipe:
         """Return the recipe with what simple rules choose in it."""
@@ -161,13 +170,18 @@ class Judge:
         return next(iter(done.found), None)
 
 
-def compare(found: Found, chosen: Found, objective: Objective) -> Verdict:
-    """Return what sets a layout apart from the chosen one, with the part of the step that says most."""
+def compare(found: Found, chosen: Found, objective: Objective, wanted: Collection[str] = ()) -> Verdict:
+    """Return what sets a layout apart from the chosen one, with the part of the step that says most.
+
+    `wanted`: keys that were asked for; where others differ, too, both layouts are told with these.
+    """
     if found.candidate == chosen.candidate:
         return Verdict("chosen", f"this is the chosen layout: {_told(found)}", found=found)
     mine, theirs = found.key(objective)[0], chosen.key(objective)[0]
     kind = {"time": "slower", "cost": "dearer", "memory": "larger"}[objective] if mine > theirs else "better"
-    told = f"{_told(found)}, the chosen {_told(chosen)}: {difference(found, chosen, objective)}"
+    mine_only, theirs_only = _others_apart(found, chosen, wanted)
+    told = f"{_told(found)}{mine_only}, the chosen {_told(chosen)}{theirs_only}: "
+    told += difference(found, chosen, objective)
     return Verdict("equal" if _alike(mine, theirs) else kind, told, found=found)
 
 
@@ -187,6 +201,19 @@ def difference(found: Found, chosen: Found, objective: Objective) -> str:
     name = max((field.name for field in fields(found.step)), key=more)
     seconds = [f"{getattr(one.step, name):.3g}" for one in (found, chosen)]
     return f"{change}: {name.replace('_', ' ')} {seconds[0]} s, not {seconds[1]}"
+
+
+def _others_apart(found: Found, chosen: Found, wanted: Collection[str]) -> tuple[str, str]:
+    """Return in words what of two layouts differs beyond the keys that were asked for, DP not alone."""
+    apart = [
+        name
+        for key, name in KEYS.items()
+        if key not in wanted and getattr(found.candidate, name) != getattr(chosen.candidate, name)
+    ]
+    if apart in ([], ["dp"]):
+        return "", ""
+    told = [" ".join(f"{name} {getattr(one.candidate, name)}" for name in apart) for one in (found, chosen)]
+    return f" with {told[0]}", f" with {told[1]}"
 
 
 def _alike(mine: float, theirs: float) -> bool:

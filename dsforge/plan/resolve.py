@@ -16,6 +16,8 @@ from dsforge.plan.auto import Resolved, resolve_autos
 from dsforge.plan.program import engine_of, values_of, with_defaults
 from dsforge.plan.search.best import Objective
 from dsforge.plan.search.candidate import Candidate
+from dsforge.plan.search.legality import CHANGEABLE
+from dsforge.plan.search.run import open_keys
 from dsforge.plan.settle import settle
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
@@ -59,6 +61,8 @@ def make_plan(
     resolved = resolve_autos(recipe, shape, hardware)
     resolved.decisions += decisions + chosen
     findings = _findings(loaded, recipe, shape, hardware, resolved, allow)
+    if not refuse:
+        findings = [_weighed(finding) for finding in findings]
     if fault is not None:
         raise refusal(_or_fault(_errors(findings), fault, loaded))
     errors = _errors(findings)
@@ -68,15 +72,31 @@ def make_plan(
     return assemble(recipe, shape, hardware, resolved, findings, loaded.model_config)
 
 
+def _weighed(finding: Finding) -> Finding:
+    """Return a finding as it weighs for a plan that is only looked at."""
+    harmless = rules()[finding.code].harmless_plan
+    return replace(finding, severity=Severity.WARNING) if harmless else finding
+
+
 def _errors(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity is Severity.ERROR]
 
 
 def _or_fault(findings: list[Finding], fault: Finding | None, loaded: LoadedRecipe) -> list[Finding]:
-    """Return the findings, or why no layout was found, unless a rule says that better of the simplest one."""
-    if fault is None or (fault.code == "DSF771" and _errors(findings)):
+    """Return the findings, or why no layout was found, unless rules say that better of the simplest one.
+
+    What is wrong whatever a search may choose comes first, in front of what it did not find.
+    """
+    if fault is None:
         return findings
-    return [replace(fault, place=loaded.place(fault.key))]
+    told = replace(fault, place=loaded.place(fault.key))
+    errors = [one for one in _errors(findings) if one.code != "DSF160"]
+    whatever = [one for one in errors if one.key not in CHANGEABLE]
+    if fault.code == "DSF771" and errors:
+        left = open_keys(loaded.recipe)
+        others = [one for one in findings if one.code != "DSF160"]
+        return sorted(others, key=lambda one: (one.severity is not Severity.ERROR, one.key in left))
+    return [*whatever, told]
 
 
 def refusal(errors: list[Finding]) -> DsforgeError:

@@ -13,7 +13,7 @@ from dsforge.layout.shape import Shape
 from dsforge.plan.job import Measured
 from dsforge.plan.program import engine_of
 from dsforge.plan.search.best import Objective
-from dsforge.plan.search.candidate import Candidate
+from dsforge.plan.search.candidate import KEYS, Candidate
 from dsforge.plan.search.run import known_of, open_keys, search, searcher
 from dsforge.plan.types import Decision
 from dsforge.recipe.model import Recipe
@@ -70,6 +70,13 @@ def _with(
     return settled(recipe, chosen), decisions, None
 
 
+def _more_open(recipe: Recipe) -> str:
+    """Return what else there is to do where keys are fixed that a search could choose."""
+    if len(open_keys(recipe)) == len(KEYS):
+        return " or a smaller model"
+    return ", or `auto` for more keys: `dsforge plan --search` leaves all of them open"
+
+
 def nothing_found(recipe: Recipe, shape: Shape, hardware: Hardware, known: Measured, key: str) -> Finding:
     """Return that no layout is left, with the least memory that a legal one takes."""
     anyhow = replace(hardware, memory_bytes=None)
@@ -82,7 +89,7 @@ def nothing_found(recipe: Recipe, shape: Shape, hardware: Hardware, known: Measu
             f"no layout fits: the smallest takes {size} of {room}, less {least.memory_error:.0%} for the "
             "estimate's error",
             key,
-            hint="more GPUs, or `auto` for more keys: `dsforge plan --search` leaves all of them open",
+            hint=f"more GPUs{_more_open(recipe)}",
         )
     made = searcher(recipe, shape, hardware, known, recipe.cluster.nodes)
     fault = made.first_fault()

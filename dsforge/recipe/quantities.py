@@ -75,7 +75,10 @@ Steps = _counted(1, 10**9, "step")
 StepsOrNone = _counted(0, 10**9, "step")
 """A number of optimizer steps, where 0 means never."""
 
-Degree = Annotated[int, Field(strict=True, ge=1, le=1_048_576)]
+MOST_DEVICES = 1_048_576
+"""Hosts, or devices of one, beyond any cluster."""
+
+Degree = Annotated[int, Field(strict=True, ge=1, le=MOST_DEVICES)]
 """A parallel degree or a number of hosts or devices."""
 
 DURATION_SCHEMA = {
@@ -119,6 +122,9 @@ RateOrZero = _number(ge=0, le=100)
 
 Positive = _number(gt=0, le=1e12)
 """A finite number above 0."""
+
+Amount = _number(ge=1e-9, le=1e12)
+"""A finite number that another may be divided by, such as a rate, or that a price may be."""
 
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=200, pattern=patterns.ANY_TEXT)]
 """Text that names something; it may hold any character a file may, except NUL."""

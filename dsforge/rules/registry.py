@@ -35,6 +35,8 @@ class Rule:
     check: Callable[[Facts], Iterable[Found]]
     plannable: bool = False
     """The numbers of a plan stand even where this rule is broken, so `plan` can show them."""
+    harmless_plan: bool = False
+    """A plan may be what the user is after, though nothing here can run it: `plan` warns."""
     firm: bool = False
     """No experiment may set it aside: what would run is not what the recipe names."""
 

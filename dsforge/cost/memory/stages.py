@@ -136,7 +136,7 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
     allocated = sum(components.values())
     static = sum(components[name] for name in _LASTING)
     reserved = allocated + int(engine.reserve * (allocated - static) + engine.pool_mib * MIB)
-    host, nvme = _off_the_gpu(job, kept)
+    host, nvme = _off_the_gpu(job, engine.states, kept)
     return StageMemory(
         stage=index,
         layers=layers,
@@ -150,11 +150,14 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
     )
 
 
-def _off_the_gpu(job: Job, kept: States) -> tuple[int, int]:
-    """Return bytes of a node's memory and of its disks, with the room that DeepSpeed's estimators advise."""
+def _off_the_gpu(job: Job, kind: str, kept: States) -> tuple[int, int]:
+    """Return bytes of a node's memory and of its disks, of DeepSpeed with the room that its estimators advise.
+
+    FSDP's policy moves the shards alone: weights, gradients and two moments, each in fp32.
+    """
     whole = kept.offloaded * job.machine.gpus_per_node
     if not job.on_nvme:
-        return int(whole * BUFFER_FACTOR), 0
+        return int(whole * (1 if kind == "fsdp" else BUFFER_FACTOR)), 0
     # What is on its way between disk and GPU: a layer in fp32.
     one = sum(layer(job, experts=job.work.experts is not None))
     return int(4 * one * job.machine.gpus_per_node * BUFFER_FACTOR), int(whole)

@@ -10,7 +10,7 @@ from dsforge.catalog.tables import Hardware
 from dsforge.external.vocabulary import vocab_divisor
 from dsforge.layout.shape import Shape
 from dsforge.plan.auto import resolve_autos
-from dsforge.plan.job import Measured, measured
+from dsforge.plan.job import Measured, Unmeasured, measured
 from dsforge.plan.program import engine_of
 from dsforge.plan.search.best import BestFirst, Found, Objective
 from dsforge.plan.search.candidate import KEYS, Jobs
@@ -37,7 +37,7 @@ def all_open(recipe: Recipe) -> Recipe:
     return with_values(recipe, dict.fromkeys(KEYS, "auto"))
 
 
-def known_of(recipe: Recipe, hardware: Hardware) -> Measured | str:
+def known_of(recipe: Recipe, hardware: Hardware) -> Measured | Unmeasured:
     """Return what a recipe's costs are known by, or in words why they are not."""
     cluster = recipe.cluster
     trainer, precision = engine_of(recipe), recipe.train.precision

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from dsforge.catalog.engines.capabilities import Capabilities
@@ -46,8 +47,11 @@ class Space:
     def starts(self) -> Iterator[Candidate]:
         """Yield a candidate for each TP, PP, CP, EP, micro-batch and sequence parallelism.
 
-        It has the fewest virtual stages and the first of all other values.
+        It has the fewest virtual stages and the first of all other values. There is none where the trainer
+        refuses a value that the recipe fixes: a rule says so of the recipe, whatever the rest.
         """
+        if not (self.rests and self.zeros):
+            return
         rest, batch = self.rests[0], self._recipe.batch
         for tp in self._tps():
             for pp in self._pps(tp):
@@ -160,6 +164,17 @@ def values_of_key(recipe: Recipe, shape: Shape, key: str) -> Sequence[Any]:
     return values[key]
 
 
-def _divisors(number: int) -> list[int]:
-    small = [one for one in range(1, int(number**0.5) + 1) if number % one == 0]
-    return [*small, *(number // one for one in reversed(small) if one * one != number)]
+@cache
+def _divisors(number: int) -> tuple[int, ...]:
+    """Return them ascending, made of the prime factors: a large cluster has a large root, and small ones."""
+    divisors, rest, prime = [1], number, 2
+    while rest > 1:
+        if prime * prime > rest:
+            prime = rest
+        powers = [1]
+        while rest % prime == 0:
+            powers.append(powers[-1] * prime)
+            rest //= prime
+        divisors = [one * power for one in divisors for power in powers]
+        prime += 1
+    return tuple(sorted(divisors))

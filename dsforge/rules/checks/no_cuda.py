@@ -26,5 +26,6 @@ RULE = Rule(
     why="The trainers and their engines name the device cuda; Gaudi's is hpu, and a run would stop at once.",
     check=_check,
     plannable=True,
+    harmless_plan=True,
     firm=True,
 )
