@@ -120,11 +120,8 @@ Rate = _number(gt=0, le=100)
 RateOrZero = _number(ge=0, le=100)
 """A learning rate or decay, or none."""
 
-Positive = _number(gt=0, le=1e12)
-"""A finite number above 0."""
-
-Amount = _number(ge=1e-9, le=1e12)
-"""A finite number that another may be divided by, such as a rate, or that a price may be."""
+Positive = _number(ge=1e-9, le=1e12)
+"""A finite number above 0, and far enough from it to divide others by."""
 
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=200, pattern=patterns.ANY_TEXT)]
 """Text that names something; it may hold any character a file may, except NUL."""

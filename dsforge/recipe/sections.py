@@ -11,7 +11,6 @@ from dsforge.recipe.host_choice import HostChoice
 from dsforge.recipe.interface import InterfaceText
 from dsforge.recipe.job_sections import KubernetesSection, PbsSection, SlurmSection
 from dsforge.recipe.quantities import (
-    Amount,
     Argument,
     Count,
     Degree,
@@ -110,13 +109,13 @@ class ClusterSection(Section):
     shape: Name | None = Field(
         default=None, description="A rented machine from the catalogue, whose network estimates take."
     )
-    price_per_gpu_hour: Amount | None = Field(
+    price_per_gpu_hour: Positive | None = Field(
         default=None, description="What a GPU costs an hour, in any currency; `plan` tells the run's."
     )
     power_overhead: Annotated[Positive, Field(ge=1, le=10)] = Field(
         default=1.2, description="Power of the whole site over the boards' (PUE and hosts), for energy."
     )
-    storage_gb_per_s: Amount | None = Field(
+    storage_gb_per_s: Positive | None = Field(
         default=None,
         description="GB/s that all ranks together write checkpoints with; `plan` tells the time.",
     )

@@ -87,6 +87,20 @@ def test_explain_says_why_a_layout_lost(cli: Cli, layout: str, told: str):
     assert shown.out.startswith(told)
 
 
+def test_a_verdict_tells_what_else_differs(cli: Cli):
+    opened = ["parallel.tp=auto", "batch.micro=auto"]
+    asked = ("--layout", "tp=8")
+    told = cli("explain", MEGATRON, *opened, *asked, "--json").json["layout"]
+    own = cli("plan", MEGATRON, *opened, "--json").json
+    values = told["values"]
+    assert values["parallel.tp"] == 8
+    assert values["batch.micro"] != own["batch"]["micro"]
+    assert f"micro {values['batch.micro']}" in told["message"].split(", the chosen ")[0]
+    assert f"micro {own['batch']['micro']}" in told["message"].split(", the chosen ")[1]
+    alone = cli("explain", GPT3, "--layout", "tp=8,pp=16").out
+    assert " with " not in alone  # only the DP that TP and PP leave differs
+
+
 @pytest.mark.parametrize(
     ("layout", "told"),
     [
@@ -108,10 +122,17 @@ def test_without_costs_the_rules_still_speak(cli: Cli, layout: str, told: str):
         (["explain", GPT3, "parallel.tq"], "DSF778", "there is no key `parallel.tq`"),
         (["explain", GPT3, "--layout", "tp"], "DSF778", "`tp` says nothing of a layout"),
         (["explain", GPT3, "--layout", "tp=0"], "DSF778", "`0` is no value of parallel.tp"),
+        (["explain", GPT3, "--layout", "tp=-1"], "DSF778", "`-1` is no value of parallel.tp"),
+        (["explain", GPT3, "--layout", "tp=2,tp=4"], "DSF778", "parallel.tp has two values"),
+        (["explain", GPT3, "--layout", "tp=2,parallel.tp=2"], "DSF778", "parallel.tp has two values"),
+        (["explain", GPT3, "--layout", "tp=auto"], "DSF778", "`auto` leaves open what parallel.tp"),
         (["explain", GPT3, "--layout", "recompute=some"], "DSF778", "`some` is no value of train.recompute"),
         (["plan", GPT3, "--top", "3"], "DSF779", "the recipe fixes the layout"),
         (["plan", GPT3, "--objective", "memory"], "DSF779", "the recipe fixes the layout"),
         (["plan", GPT3, "--gpus", "12"], "DSF779", "12 GPUs are no whole nodes of 8"),
+        (["plan", GPT3, "--gpus", "8388616"], "DSF779", "are 1048577 nodes of 8, and a recipe has 1048576"),
+        (["plan", GPT3, "--gpus", "8796093022208"], "DSF779", "are 1099511627776 nodes of 8"),
+        (["plan", GPT3, "cluster.storage_gb_per_s=1e-320"], "DSF010", "is `1e-320`"),
         (["plan", str(ROOT / "recipes" / "smoke.yaml"), "--search"], "DSF779", "CPU runs prove logic"),
     ],
 )

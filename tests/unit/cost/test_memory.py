@@ -105,6 +105,15 @@ def test_offload_takes_states_to_the_host_or_its_disks():
     assert 0 < disks.host_bytes < disks.nvme_bytes
 
 
+def test_fsdp_keeps_fp32_shards_on_the_host_and_no_more():
+    fsdp = job(engine="fsdp2", tp=1, pp=1, dp=16, gpus=16, zero=3, recompute="full", sequence_parallel=False)
+    (made,) = stage_memory(replace(fsdp, offload=True, offload_parameters=True))
+    held = sum(stage(fsdp, 32, 0, first=True, last=True))
+    # 4 weights + 4 gradients + 8 moments of a parameter, whose shards lie on two nodes.
+    assert made.host_bytes == pytest.approx(16 * held / 2, rel=1e-6)
+    assert [made.components[name] for name in ("weights", "gradients", "sums", "optimizer")] == [0, 0, 0, 0]
+
+
 def test_what_is_larger_by_what():
     (memory,) = stage_memory(job(pp=1, dp=32))
     engine = memory_constants().engines["megatron-core"]

@@ -64,6 +64,22 @@ def test_what_cannot_be_ranked_is_refused_in_words(name: str, everything: bool, 
     assert message in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("change", "key", "hint"),
+    [
+        ("train.precision=fp32", "train.precision", "`train.precision: bf16`"),
+        ("cluster.gpu=cpu", "cluster.gpu", "a GPU with published step times"),
+    ],
+)
+def test_the_place_is_that_of_what_hides_the_costs(change: str, key: str, hint: str):
+    with pytest.raises(DsforgeError) as caught:
+        ranking(opened(loaded("llama3-8b-64h100", change), everything=True), top=1, objective="time")
+    assert caught.value.place is not None
+    assert str(caught.value.place) == f"argument `{change}`"
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(hint)
+
+
 def test_json_has_the_figures_of_the_table():
     recipe = opened(loaded("llama3-8b-megatron-lm"), everything=True)
     found = ranking(recipe, top=2, objective="time")
