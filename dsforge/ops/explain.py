@@ -93,7 +93,9 @@ def layout_of(text: str) -> dict[str, Any]:
                 "DSF778", f"`{word.strip()}` says nothing of a layout", None, f"NAME=VALUE; names: {names}"
             )
         if key in wanted:
-            raise DsforgeError("DSF778", f"{key} has two values in the layout", None, "one value of each name")
+            raise DsforgeError(
+                "DSF778", f"{key} has two values in the layout", None, "one value of each name"
+            )
         wanted[key] = _checked(key, value)
     return wanted
 

@@ -38,7 +38,10 @@ def test_a_search_plans_the_best_layout_and_shows_the_next_ones(cli: Cli):
 def test_the_schedule_is_drawn_as_wide_as_a_line_and_its_figures_are_in_json(cli: Cli):
     shown = cli("plan", GPT3)
     lines = shown.out.split("Schedule ")[1].splitlines()
-    assert lines[0] == "1f1b: 96 micro-batches over 8 stages, which stand still 6.8% of the pipeline's part of a step"
+    assert (
+        lines[0]
+        == "1f1b: 96 micro-batches over 8 stages, which stand still 6.8% of the pipeline's part of a step"
+    )
     rows = [line.split() for line in lines[1:9]]
     assert [stage for stage, _ in rows] == [str(stage) for stage in range(8)]
     assert all(len(line) <= 80 for line in lines[1:9])
