@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 from dsforge.catalog.tables import cluster_shapes
 from dsforge.cost.calibration import calibration
@@ -10,17 +11,15 @@ from dsforge.cost.job import Experts, Job, Latent, Machine, Work
 from dsforge.cost.machine import machine_of
 from dsforge.plan.types import Model, Plan
 
-
 _OTHER_GPU = "a GPU with published step times: `dsforge presets list`"
 
 
 class Unmeasured(str):
     """In words why a job's costs are not known; `key`: what of the recipe makes it so, `hint`: what helps."""
 
-    key: str
-    hint: str
+    __slots__ = ("hint", "key")
 
-    def __new__(cls, why: str, key: str, hint: str) -> Unmeasured:
+    def __new__(cls, why: str, key: str, hint: str) -> Self:
         """Take all three."""
         made = super().__new__(cls, why)
         made.key, made.hint = key, hint

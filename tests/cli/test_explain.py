@@ -12,6 +12,7 @@ from tests.support.recipes import ROOT, write
 
 Cli = Callable[..., Any]
 MEGATRON = str(ROOT / "recipes" / "llama3-8b-megatron-lm.yaml")
+FSDP = str(ROOT / "recipes" / "llama3-8b-fsdp.yaml")
 GPT3 = str(ROOT / "recipes" / "gpt3-175b-1024a100.yaml")
 
 
@@ -88,6 +89,25 @@ def test_explain_says_why_a_layout_lost(cli: Cli, layout: str, told: str):
     shown = cli("explain", GPT3, "--layout", layout)
     assert shown.code == 0
     assert shown.out.startswith(told)
+
+
+def test_a_plan_says_what_is_off_the_gpu(cli: Cli):
+    shown = cli("plan", FSDP, "--search", "model=llama3-70b")
+    assert shown.code == 0
+    assert "  off the GPU: the optimizer's states and parameters" in shown.out
+    assert "the fullest rank's total is 0% of the 85.9 GB" in shown.out
+    # 4 weights + 4 gradients + 8 moments of 70.55B parameters, all on the one node.
+    assert "besides 1.1 TB of a node's memory" in shown.out
+
+
+def test_what_runs_nowhere_here_is_planned_and_not_rendered(cli: Cli, tmp_path: Path):
+    gaudi = "cluster.gpu=gaudi-3-128gb"
+    shown = cli("plan", FSDP, gaudi)
+    assert shown.code == 0
+    assert "warning[DSF760]" in shown.err
+    refused = cli("render", FSDP, gaudi, "-o", str(tmp_path / "bundle"))
+    assert refused.code == 1
+    assert "error[DSF760]" in refused.err
 
 
 def test_a_verdict_tells_what_else_differs(cli: Cli):

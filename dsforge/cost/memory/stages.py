@@ -151,9 +151,10 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
 
 
 def _off_the_gpu(job: Job, kind: str, kept: States) -> tuple[int, int]:
-    """Return bytes of a node's memory and of its disks, of DeepSpeed with the room that its estimators advise.
+    """Return bytes of a node's memory and of its disks.
 
-    FSDP's policy moves the shards alone: weights, gradients and two moments, each in fp32.
+    Of DeepSpeed with the room for buffers that its estimators advise; FSDP's policy moves the shards alone:
+    weights, gradients and two moments, each in fp32.
     """
     whole = kept.offloaded * job.machine.gpus_per_node
     if not job.on_nvme:
