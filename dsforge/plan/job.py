@@ -18,6 +18,8 @@ class Unmeasured(str):
     """In words why a job's costs are not known; `key`: what of the recipe makes it so, `hint`: what helps."""
 
     __slots__ = ("hint", "key")
+    key: str
+    hint: str
 
     def __new__(cls, why: str, key: str, hint: str) -> Self:
         """Take all three."""
