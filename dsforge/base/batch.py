@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 _SECONDS = 60.0
 """For a scheduler to answer: its own clients wait for several times as long when it is busy."""
-_SUBMIT_SECONDS = 600.0
+_SUBMIT_SECONDS = 300.0
 """For it to take a job: asked for again, it might take the job twice."""
 _UNSURE = re.compile(r"timed out|time-?out|zero bytes", re.IGNORECASE)
 """What its clients say when a question may have arrived and the answer did not."""
@@ -23,7 +23,7 @@ class BatchError(Exception):
 
 
 class UnsureError(BatchError):
-    """A scheduler may have done what was asked all the same. `said`: what its program wrote before its end."""
+    """A scheduler may have done what was asked all the same. `said`: what its program wrote till then."""
 
     def __init__(self, words: str, said: str = "") -> None:
         super().__init__(words)
@@ -64,7 +64,8 @@ class Scheduler:
     """One scheduler, through its own programs; each function raises BatchError.
 
     `launcher`: its name in a recipe. `name`: its name in words. `job_variable`: set in each process of a job.
-    `kill`: the program that cancels. `is_job`: tells whether a text is a job's id. `look_up`: from ids to
+    `kill`: the program that cancels; `listing`: the command that lists one's own jobs.
+    `is_job`: tells whether a text is a job's id. `look_up`: from ids to
     what they are at; an error says nothing of them. `submit`: runs a command and returns the job's id;
     UnsureError where there may be a job all the same.
     `tell`: sends a signal, by its name, to a job's first process, not to its ranks. `requeue`: has a running
@@ -75,6 +76,7 @@ class Scheduler:
     name: str
     job_variable: str
     kill: str
+    listing: str
     is_job: Callable[[str], bool]
     look_up: Callable[..., dict[str, Job]]
     submit: Callable[[Sequence[str], Mapping[str, str]], str]

@@ -76,6 +76,7 @@ SCHEDULER = Scheduler(
     name="PBS",
     job_variable=JOB_ID,
     kill="qdel",
+    listing="qstat -u $USER",
     is_job=is_job,
     look_up=look_up,
     submit=submit,

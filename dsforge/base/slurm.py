@@ -99,6 +99,7 @@ SCHEDULER = Scheduler(
     name="Slurm",
     job_variable=JOB_ID,
     kill="scancel",
+    listing="squeue --me",
     is_job=is_job,
     look_up=look_up,
     submit=submit,
