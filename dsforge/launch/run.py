@@ -31,6 +31,7 @@ from dsforge.launch.restarts import Decision, Failure, decide
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.stand_in import AttemptHosts, faults
 from dsforge.launch.types import LaunchDescription, LaunchRequest, OnEvent, ProgressEvent, RunOutcome
+from dsforge.records.checkpoint_lock import check_free
 from dsforge.records.reasons import Reason
 from dsforge.records.run_dir import AttemptDir, RunDir
 from dsforge.records.run_state import QUEUED, Restart, RunExit, RunState, read_state, write_state
@@ -84,6 +85,9 @@ def _prepare(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = F
     found = look(request)
     if found.refusals:
         raise found.refusals[0]
+    if request.plan.checkpoint.dir is not None:
+        # Now, and not among the refusals: a job may be submitted that waits for the run that saves there.
+        check_free(request.recipe_root / request.plan.checkpoint.dir)
     launcher = launcher_of(request.plan)
     if launcher.asks is not None:
         launcher.asks(request)
