@@ -46,8 +46,8 @@ def main() -> int:
     if state is not None and state.state == "succeeded":
         return 0
     if state is not None and was_ended(run_dir, state, is_recorded=is_recorded):
-        how = f": {state.exit.message}" if state.exit is not None else ""
-        sys.stderr.write(f"dsforge: the run was ended before this job began ({state.state}){how}\n")
+        why = f": {state.exit.message}" if state.exit is not None else ""
+        sys.stderr.write(f"dsforge: the run was ended before this job began ({state.state}){why}\n")
         return int(ExitCode.ENVIRONMENT)
     _give_notice(request.plan)
     try:
