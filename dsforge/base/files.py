@@ -60,6 +60,15 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
         raise
 
 
+def reserve(path: Path, size_bytes: int) -> None:
+    """Make a file that holds room on its disk, for who removes it when the disk is full; OSError."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(handle, 0, size_bytes)
+    finally:
+        os.close(handle)
+
+
 def append_line(path: Path, line: str) -> None:
     """Append one whole line in a single write, so that lines of several ranks never mix."""
     data = line.encode("utf-8", "backslashreplace")

@@ -14,7 +14,7 @@ from functools import partial
 from dsforge.base import lease, prctl, processes
 from dsforge.base.canonical import dump_line
 from dsforge.base.exits import ExitCode, ExitKind
-from dsforge.base.files import append_line
+from dsforge.base.files import append_line, reserve
 from dsforge.launch import machine, op_cache
 from dsforge.launch.attempt import Attempt
 from dsforge.launch.cause import STOPPED, Cause, asked_to_stop
@@ -37,6 +37,9 @@ from dsforge.records.run_dir import AttemptDir, RunDir
 from dsforge.records.run_state import QUEUED, Restart, RunExit, RunState, read_state, write_state
 from dsforge.records.streams import Event, MetricsLine
 from dsforge.records.way_on import find_way_on
+
+_RESERVE_BYTES = 256 * 1024
+"""For the last state: a thousand restarts with their reasons, and a block of the folder's own."""
 
 
 def launch_run(
@@ -239,6 +242,7 @@ class _Run:
         """Run attempts until one succeeds or no restart is left; OSError when the disk refuses."""
         self._save()
         try:
+            reserve(self.run_dir.reserve, _RESERVE_BYTES)
             self._emit("created", f"run {self._state.run_id} in {self.run_dir.path}")
             while True:
                 cause = self._attempt()
@@ -252,6 +256,12 @@ class _Run:
         except BaseException as error:
             self._abandon(error)
             raise
+        finally:
+            self._free_reserve()
+
+    def _free_reserve(self) -> None:
+        with contextlib.suppress(OSError):
+            self.run_dir.reserve.unlink(missing_ok=True)
 
     def _attempt(self) -> Cause | None:
         number = self._state.attempt
@@ -374,6 +384,7 @@ class _Run:
         if isinstance(error, OSError):
             kind, code = ExitKind.ENVIRONMENT, ExitCode.ENVIRONMENT
         how = RunExit(int(code), kind.value, f"the supervisor failed: {error!r}")
+        self._free_reserve()
         try:
             self._save(state="failed", exit=how, ended_time=time.time())
         except OSError:
