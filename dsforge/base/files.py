@@ -7,6 +7,8 @@ import errno
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -60,13 +62,17 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
         raise
 
 
-def reserve(path: Path, size_bytes: int) -> None:
-    """Make a file that holds room on its disk, for who removes it when the disk is full; OSError."""
+@contextmanager
+def reserved(path: Path, size_bytes: int) -> Iterator[None]:
+    """Hold room on a disk with a file, which is free again when the body fails for want of any; OSError."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         os.posix_fallocate(handle, 0, size_bytes)
+        yield
     finally:
         os.close(handle)
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def append_line(path: Path, line: str) -> None:

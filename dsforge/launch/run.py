@@ -14,7 +14,7 @@ from functools import partial
 from dsforge.base import lease, prctl, processes
 from dsforge.base.canonical import dump_line
 from dsforge.base.exits import ExitCode, ExitKind
-from dsforge.base.files import append_line, reserve
+from dsforge.base.files import append_line, reserved
 from dsforge.launch import machine, op_cache
 from dsforge.launch.attempt import Attempt
 from dsforge.launch.cause import STOPPED, Cause, asked_to_stop
@@ -39,7 +39,7 @@ from dsforge.records.streams import Event, MetricsLine
 from dsforge.records.way_on import find_way_on
 
 _RESERVE_BYTES = 256 * 1024
-"""For the last state: a thousand restarts with their reasons, and a block of the folder's own."""
+"""For the last state, with the reasons of a thousand restarts."""
 
 
 def launch_run(
@@ -242,26 +242,23 @@ class _Run:
         """Run attempts until one succeeds or no restart is left; OSError when the disk refuses."""
         self._save()
         try:
-            reserve(self.run_dir.reserve, _RESERVE_BYTES)
-            self._emit("created", f"run {self._state.run_id} in {self.run_dir.path}")
-            while True:
-                cause = self._attempt()
-                if cause is None:
-                    return self._end(None)
-                decision = self._decide(cause)
-                if not decision.again:
-                    return self._end(cause, decision.why_not)
-                if not self._restart(cause, decision):
-                    return self._end(self._stopped())
+            with reserved(self.run_dir.reserve, _RESERVE_BYTES):
+                return self._run()
         except BaseException as error:
             self._abandon(error)
             raise
-        finally:
-            self._free_reserve()
 
-    def _free_reserve(self) -> None:
-        with contextlib.suppress(OSError):
-            self.run_dir.reserve.unlink(missing_ok=True)
+    def _run(self) -> RunOutcome:
+        self._emit("created", f"run {self._state.run_id} in {self.run_dir.path}")
+        while True:
+            cause = self._attempt()
+            if cause is None:
+                return self._end(None)
+            decision = self._decide(cause)
+            if not decision.again:
+                return self._end(cause, decision.why_not)
+            if not self._restart(cause, decision):
+                return self._end(self._stopped())
 
     def _attempt(self) -> Cause | None:
         number = self._state.attempt
@@ -384,7 +381,6 @@ class _Run:
         if isinstance(error, OSError):
             kind, code = ExitKind.ENVIRONMENT, ExitCode.ENVIRONMENT
         how = RunExit(int(code), kind.value, f"the supervisor failed: {error!r}")
-        self._free_reserve()
         try:
             self._save(state="failed", exit=how, ended_time=time.time())
         except OSError:
