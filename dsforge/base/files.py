@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+_RESERVE_BYTES = 256 * 1024
+"""For a record of a run's end, with the reasons of a thousand restarts."""
+
 
 def fsync_directory(path: Path) -> None:
     """Flush a directory's entries, so that a rename in it survives a power cut."""
@@ -63,11 +66,11 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
 
 
 @contextmanager
-def reserved(path: Path, size_bytes: int) -> Iterator[None]:
+def reserved(path: Path) -> Iterator[None]:
     """Hold room on a disk with a file, which is free again when the body fails for want of any; OSError."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
-        os.posix_fallocate(handle, 0, size_bytes)
+        os.posix_fallocate(handle, 0, _RESERVE_BYTES)
         yield
     finally:
         os.close(handle)

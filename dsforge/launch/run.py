@@ -38,9 +38,6 @@ from dsforge.records.run_state import QUEUED, Restart, RunExit, RunState, read_s
 from dsforge.records.streams import Event, MetricsLine
 from dsforge.records.way_on import find_way_on
 
-_RESERVE_BYTES = 256 * 1024
-"""For the last state, with the reasons of a thousand restarts."""
-
 
 def launch_run(
     request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = False, goes_on: bool = False
@@ -242,7 +239,7 @@ class _Run:
         """Run attempts until one succeeds or no restart is left; OSError when the disk refuses."""
         self._save()
         try:
-            with reserved(self.run_dir.reserve, _RESERVE_BYTES):
+            with reserved(self.run_dir.reserve):
                 return self._run()
         except BaseException as error:
             self._abandon(error)
