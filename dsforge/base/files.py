@@ -7,7 +7,12 @@ import errno
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+_RESERVE_BYTES = 256 * 1024
+"""For a record of a run's end, with the reasons of a thousand restarts."""
 
 
 def fsync_directory(path: Path) -> None:
@@ -58,6 +63,19 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
         with contextlib.suppress(FileNotFoundError):
             Path(temporary).unlink()
         raise
+
+
+@contextmanager
+def reserved(path: Path) -> Iterator[None]:
+    """Hold room on a disk with a file, which is free again when the body fails for want of any; OSError."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(handle, 0, _RESERVE_BYTES)
+        yield
+    finally:
+        os.close(handle)
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def append_line(path: Path, line: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from dsforge.base.batch import GONE, BatchError, Job, Scheduler, run
+from dsforge.base import batch
+from dsforge.base.batch import GONE, Job, Scheduler, run
 
 JOB_ID = "PBS_JOBID"
 """Set by PBS in every process of a job."""
@@ -51,10 +52,12 @@ def look_up(*jobs: str) -> dict[str, Job]:
 
 def submit(command: Sequence[str], environ: Mapping[str, str]) -> str:
     """Run `qsub ...` under an environment and return the job's id; BatchError."""
-    found = "".join(run(*command, environ=environ).strip().splitlines()[-1:])
-    if not is_job(found):
-        raise BatchError(f"qsub answered {found!r}, which is no job's id")
-    return found
+    return batch.submit(command, environ, _job_in)
+
+
+def _job_in(said: str) -> str:
+    found = "".join(said.strip().splitlines()[-1:])
+    return found if is_job(found) else ""
 
 
 def tell(job: str, signal_name: str) -> None:
@@ -73,6 +76,7 @@ SCHEDULER = Scheduler(
     name="PBS",
     job_variable=JOB_ID,
     kill="qdel",
+    listing="qstat -u $USER",
     is_job=is_job,
     look_up=look_up,
     submit=submit,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from dsforge.base import batch
 from dsforge.base.batch import GONE, BatchError, Job, Scheduler, run
 
 JOB_ID = "SLURM_JOB_ID"
@@ -64,12 +65,13 @@ def look_up(*jobs: str) -> dict[str, Job]:
 
 def submit(command: Sequence[str], environ: Mapping[str, str]) -> str:
     """Run `sbatch --parsable ...` under an environment and return the job's id; BatchError."""
+    return batch.submit(command, environ, _job_in)
+
+
+def _job_in(said: str) -> str:
     # Behind a semicolon stands the cluster, where there are several.
-    job = run(*command, environ=environ).strip().splitlines()[-1:]
-    found = "".join(job).partition(";")[0]
-    if not is_job(found):
-        raise BatchError(f"sbatch answered {found!r}, which is no job's id")
-    return found
+    found = "".join(said.strip().splitlines()[-1:]).partition(";")[0]
+    return found if is_job(found) else ""
 
 
 def tell(job: str, signal_name: str) -> None:
@@ -97,6 +99,7 @@ SCHEDULER = Scheduler(
     name="Slurm",
     job_variable=JOB_ID,
     kill="scancel",
+    listing="squeue --me",
     is_job=is_job,
     look_up=look_up,
     submit=submit,

@@ -250,7 +250,10 @@ def stop_run(
     runs: RunsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Stop a run after a checkpoint, and every process of it, also when its supervisor is dead."""
+    """Stop a run after a checkpoint, and every process of it, also when its supervisor is dead.
+
+    Exit 3 when something runs still, a host does not answer, or a job may exist that is not known.
+    """
     from dsforge.launch import reap
     from dsforge.runs import registry
 
@@ -261,7 +264,7 @@ def stop_run(
         output.as_json({"run_id": result.run_id, "how": result.how, "message": result.message})
     else:
         output.line(f"{result.run_id}: {result.message}")
-    raise typer.Exit(int(ExitCode.ENVIRONMENT if result.how == "late" else ExitCode.OK))
+    raise typer.Exit(int(ExitCode.OK if result.is_done else ExitCode.ENVIRONMENT))
 
 
 @app.command("reap")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -22,7 +23,8 @@ from dsforge.records.run_manifest import RunManifest
 
 
 def create_run(request: LaunchRequest) -> RunDir:
-    """Make the run's folder with bundle and manifest; DsforgeError when the disk refuses."""
+    """Make the run's folder with bundle and manifest; DsforgeError, and no folder, when the disk refuses."""
+    run_dir = None
     try:
         run_dir = _make_folder(request)
         request.bundle.write(run_dir.bundle)
@@ -32,6 +34,8 @@ def create_run(request: LaunchRequest) -> RunDir:
         if slurm.is_job(job := request.environ.get(slurm.JOB_ID, "")):
             write_atomically(run_dir.allocation, f"{job}\n")
     except OSError as error:
+        if run_dir is not None:
+            shutil.rmtree(run_dir.path, ignore_errors=True)
         raise disk_error(request.runs_root, error) from error
     return run_dir
 

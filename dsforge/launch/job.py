@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dsforge.base.batch import BatchError
 from dsforge.base.errors import DsforgeError
-from dsforge.base.exits import ExitKind
+from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.files import write_atomically
 from dsforge.base.schedulers import SCHEDULERS
 from dsforge.launch.launchers import launcher_of
@@ -25,7 +25,7 @@ from dsforge.rank.secrets import take_secrets
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_manifest import read_run_manifest
-from dsforge.records.run_state import QUEUED, RunExit, read_state, write_state
+from dsforge.records.run_state import ENDED_STATES, QUEUED, RunExit, RunState, read_state, write_state
 from dsforge.render.bundle import Bundle
 
 _UNTOLD = ("step", "rank_up", "rank_ended")
@@ -39,10 +39,16 @@ def main() -> int:
     request = request_of(run_dir)
     scheduler = SCHEDULERS[request.plan.launch.launcher or ""]
     job = os.environ[scheduler.job_variable]
+    is_recorded = run_dir.job_file(scheduler.launcher).exists()
+    # Before the state is read: who ends the run looks in the other order, so that one sees the other.
     write_atomically(run_dir.job_file(scheduler.launcher), f"{job}\n")
     state = read_state(run_dir.state)
     if state is not None and state.state == "succeeded":
         return 0
+    if state is not None and was_ended(run_dir, state, is_recorded=is_recorded):
+        why = f": {state.exit.message}" if state.exit is not None else ""
+        sys.stderr.write(f"dsforge: the run was ended before this job began ({state.state}){why}\n")
+        return int(ExitCode.ENVIRONMENT)
     _give_notice(request.plan)
     try:
         outcome = go_on(request, run_dir, _say)
@@ -61,6 +67,17 @@ def main() -> int:
             how = replace(outcome.exit, message=message)
             write_state(run_dir.state, replace(state, state="stopped", exit=how, ended_time=time.time()))
     return outcome.exit.code
+
+
+def was_ended(run_dir: RunDir, state: RunState, *, is_recorded: bool) -> bool:
+    """Tell whether a run was ended before any job of it began, which is then to start nothing.
+
+    One that failed in a job goes on when that is queued again: it has an attempt, or `is_recorded`, the job's
+    id, which an earlier start of it has written where its submission has not.
+    """
+    if state.state not in ENDED_STATES or run_dir.attempts():
+        return False
+    return state.state == "stopped" or not is_recorded
 
 
 def _give_notice(plan: Plan) -> None:

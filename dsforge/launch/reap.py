@@ -24,7 +24,7 @@ from dsforge.runs.jobs import job_of
 from dsforge.runs.reading import read_hosts
 from dsforge.runs.reaper import KILL_SECONDS, RANK_SECONDS, end_here, question
 from dsforge.runs.registry import state_or_fail, summarise
-from dsforge.runs.stop import StopResult, check_unsupervised, stop_run
+from dsforge.runs.stop import Rest, StopResult, check_unsupervised, stop_run
 
 _ANSWER_SECONDS = 30.0 + RANK_SECONDS + KILL_SECONDS
 _SIGKILL = 9
@@ -64,14 +64,14 @@ class Reaped:
 def reap(run_dir: RunDir, environ: Mapping[str, str]) -> Reaped:
     """End what is left of a run; DsforgeError DSF722 where it is supervised, or may be.
 
-    A run that was lost counts as failed from then on.
+    A run that was lost counts as failed once all of its hosts have answered and nothing is left.
     """
     state = state_or_fail(run_dir)
     _check_lost(run_dir, state)
     here = {socket.gethostname(): end_here(question(run_dir))}
     elsewhere, silent = _end_elsewhere(run_dir, environ)
     reaped = Reaped(run_dir.path.name, here | elsewhere, silent)
-    if state.state in ACTIVE_STATES:
+    if state.state in ACTIVE_STATES and reaped.is_clean:
         message = f"the supervisor (dsforge launch, pid {state.supervisor.pid}) died; {reaped.words}"
         code = code_of_signal(_SIGKILL)
         how = RunExit(code, ExitKind.LAUNCHER_DIED.value, message, reason=Reason.LAUNCHER.value)
@@ -82,13 +82,10 @@ def reap(run_dir: RunDir, environ: Mapping[str, str]) -> Reaped:
 def stop(run_dir: RunDir, environ: Mapping[str, str], *, at_once: bool) -> StopResult:
     """Stop a run; where its supervisor is dead, also what is left of it on other hosts. DsforgeError."""
 
-    def elsewhere(run_dir: RunDir) -> str:
+    def elsewhere(run_dir: RunDir) -> Rest:
         reaped = Reaped(run_dir.path.name, *_end_elsewhere(run_dir, environ))
-        return (
-            ""
-            if reaped.is_clean and not any(one.found for one in reaped.hosts.values())
-            else f"; {reaped.words}"
-        )
+        is_nothing = reaped.is_clean and not any(one.found for one in reaped.hosts.values())
+        return Rest("" if is_nothing else f"; {reaped.words}", reaped.is_clean)
 
     return stop_run(run_dir, at_once=at_once, elsewhere=elsewhere)
 

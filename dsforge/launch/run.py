@@ -14,7 +14,7 @@ from functools import partial
 from dsforge.base import lease, prctl, processes
 from dsforge.base.canonical import dump_line
 from dsforge.base.exits import ExitCode, ExitKind
-from dsforge.base.files import append_line
+from dsforge.base.files import append_line, reserved
 from dsforge.launch import machine, op_cache
 from dsforge.launch.attempt import Attempt
 from dsforge.launch.cause import STOPPED, Cause, asked_to_stop
@@ -31,6 +31,7 @@ from dsforge.launch.restarts import Decision, Failure, decide
 from dsforge.launch.signals import StopSignals
 from dsforge.launch.stand_in import AttemptHosts, faults
 from dsforge.launch.types import LaunchDescription, LaunchRequest, OnEvent, ProgressEvent, RunOutcome
+from dsforge.records.checkpoint_lock import check_free
 from dsforge.records.reasons import Reason
 from dsforge.records.run_dir import AttemptDir, RunDir
 from dsforge.records.run_state import QUEUED, Restart, RunExit, RunState, read_state, write_state
@@ -84,6 +85,9 @@ def _prepare(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = F
     found = look(request)
     if found.refusals:
         raise found.refusals[0]
+    if request.plan.checkpoint.dir is not None:
+        # Now, and not among the refusals: a job may be submitted that waits for the run that saves there.
+        check_free(request.recipe_root / request.plan.checkpoint.dir)
     launcher = launcher_of(request.plan)
     if launcher.asks is not None:
         launcher.asks(request)
@@ -235,19 +239,23 @@ class _Run:
         """Run attempts until one succeeds or no restart is left; OSError when the disk refuses."""
         self._save()
         try:
-            self._emit("created", f"run {self._state.run_id} in {self.run_dir.path}")
-            while True:
-                cause = self._attempt()
-                if cause is None:
-                    return self._end(None)
-                decision = self._decide(cause)
-                if not decision.again:
-                    return self._end(cause, decision.why_not)
-                if not self._restart(cause, decision):
-                    return self._end(self._stopped())
+            with reserved(self.run_dir.reserve):
+                return self._run()
         except BaseException as error:
             self._abandon(error)
             raise
+
+    def _run(self) -> RunOutcome:
+        self._emit("created", f"run {self._state.run_id} in {self.run_dir.path}")
+        while True:
+            cause = self._attempt()
+            if cause is None:
+                return self._end(None)
+            decision = self._decide(cause)
+            if not decision.again:
+                return self._end(cause, decision.why_not)
+            if not self._restart(cause, decision):
+                return self._end(self._stopped())
 
     def _attempt(self) -> Cause | None:
         number = self._state.attempt

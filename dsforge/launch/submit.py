@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dsforge.base import processes
-from dsforge.base.batch import BatchError, Scheduler
+from dsforge.base.batch import Scheduler
 from dsforge.base.errors import DsforgeError, Place
-from dsforge.base.exits import ExitCode, ExitKind
-from dsforge.base.files import write_atomically
+from dsforge.base.exits import ExitCode
 from dsforge.base.schedulers import SCHEDULERS
 from dsforge.launch import machine
 from dsforge.launch.command import describe_launch, safe_name
@@ -23,11 +20,12 @@ from dsforge.launch.create import create_run, disk_error
 from dsforge.launch.dry_run import tell_starts
 from dsforge.launch.preflight import look
 from dsforge.launch.run import with_absolute_paths
+from dsforge.launch.signals import StopSignals
+from dsforge.launch.submission import Submission
 from dsforge.launch.types import Command, LaunchDescription, LaunchRequest, OnEvent, ProgressEvent
 from dsforge.plan.types import Plan
 from dsforge.records import environment
 from dsforge.records.run_dir import RunDir
-from dsforge.records.run_state import QUEUED, RunExit, RunState, write_state
 
 _BY_FILE = ("pbs",)
 """Schedulers that show a job's variables to everybody, and read commas and quotes in them otherwise."""
@@ -53,7 +51,8 @@ def is_to_submit(request: LaunchRequest) -> bool:
 def submit_run(request: LaunchRequest, on_event: OnEvent) -> RunDir:
     """Make a run, submit its job and return its folder, which names the job.
 
-    DsforgeError when this host cannot, the folder cannot be written, or the scheduler refuses (DSF241).
+    Signals wait until the job's id is written down, and then cancel it (DSF247). DsforgeError too when this
+    host cannot, the folder cannot be written, the scheduler refuses (DSF241) or may have taken it (DSF246).
     """
     request = with_absolute_paths(request)
     scheduler = scheduler_of(request.plan)
@@ -63,28 +62,19 @@ def submit_run(request: LaunchRequest, on_event: OnEvent) -> RunDir:
         raise found.refusals[0]
     command = _command(request, RunDir(request.runs_root / safe_name(request.plan.name)))
     _check_paths(request, command)
-    run_dir = create_run(request)
-    try:
-        state = _queued(request, run_dir)
-        write_state(run_dir.state, state)
-        command = _command(request, run_dir)
-        if scheduler.launcher in _BY_FILE:
-            _leave_variables(request, run_dir, command)
+    with StopSignals() as signals:
+        submission = Submission(scheduler, create_run(request), request.plan.name, signals)
+        run_dir = submission.run_dir
         try:
-            job = scheduler.submit(command.argv, {**_outside(request), **command.environ})
-        except BatchError as error:
-            run_dir.job_secrets.unlink(missing_ok=True)
-            how = RunExit(int(ExitCode.ENVIRONMENT), ExitKind.ENVIRONMENT.value, str(error))
-            write_state(run_dir.state, replace(state, state="failed", exit=how, ended_time=time.time()))
-            raise DsforgeError(
-                "DSF241",
-                f"{scheduler.name} did not take the job: {error}",
-                hint=f"compare what launch.{scheduler.launcher} asks for with {_ASKS[scheduler.launcher]}",
-                exit_code=ExitCode.ENVIRONMENT,
-            ) from error
-        write_atomically(run_dir.job_file(scheduler.launcher), f"{job}\n")
-    except OSError as error:
-        raise disk_error(run_dir.path, error) from error
+            submission.begin()
+            command = _command(request, run_dir)
+            if scheduler.launcher in _BY_FILE:
+                _leave_variables(request, run_dir, command)
+            job = submission.submit(command.argv, {**_outside(request), **command.environ})
+        except OSError as error:
+            submission.give_up(error)
+            raise disk_error(run_dir.path, error) from error
+    submission.obey()
     on_event(ProgressEvent(time.time(), "created", f"run {run_dir.path.name} in {run_dir.path}"))
     on_event(ProgressEvent(time.time(), "submitted", f"{scheduler.name} job {job} was submitted for it"))
     return run_dir
@@ -159,23 +149,9 @@ def _outside(request: LaunchRequest) -> dict[str, str]:
     return {
         key: text
         for key, text in request.environ.items()
-        if key in kept or not key.startswith(("SLURM_", "PBS_"))
+        # Under SBATCH_WAIT, sbatch would not answer before the job's end.
+        if key in kept or not key.startswith(("SLURM_", "PBS_", "SBATCH_WAIT"))
     }
-
-
-def _queued(request: LaunchRequest, run_dir: RunDir) -> RunState:
-    submitter = processes.identify(os.getpid())
-    assert submitter is not None, "this process runs"
-    return RunState(
-        run_id=run_dir.path.name,
-        name=request.plan.name,
-        state=QUEUED,
-        attempt=1,
-        host=socket.gethostname(),
-        boot_id=processes.boot_id(),
-        supervisor=submitter,
-        started_time=time.time(),
-    )
 
 
 def _command(request: LaunchRequest, run_dir: RunDir) -> Command:
@@ -209,4 +185,3 @@ def _qsub(_request: LaunchRequest, run_dir: RunDir) -> tuple[str, ...]:
 
 
 _COMMANDS = {"slurm": _sbatch, "pbs": _qsub}
-_ASKS = {"slurm": "`sinfo` and `sacctmgr show assoc`", "pbs": "`qstat -Qf` and `pbsnodes -a`"}

@@ -26,6 +26,16 @@ UNDOING_OPTIONS = (
     *("tres-per-socket", "tres-per-task", "usage", "version"),
 )
 """sbatch's long options under which other ranks would start than the planned ones, elsewhere, or none."""
+
+LAUNCH_OPTIONS = {
+    "clusters": "sends the job where `dsforge runs` does not look for it",
+    "error": "keeps words of the job out of the run's job.log",
+    "output": "`dsforge launch` sets to the run's job.log",
+    "parsable": "`dsforge launch` sets itself",
+    "quiet": "keeps the job's id from `dsforge launch`",
+    "wait": "keeps sbatch, and so `dsforge launch`, from answering before the job's end",
+}
+"""Those that would keep `dsforge launch` from its job, and what each of them does."""
 _RESOURCES = "gres"
 
 SlurmName = Annotated[str, Field(strict=True, max_length=200, pattern=patterns.SLURM_NAME)]
@@ -48,11 +58,13 @@ def _meant(name: str, options: Sequence[str]) -> str | None:
 def _own(value: Any) -> Any:
     if isinstance(value, str) and value.startswith("--"):
         name, _, given = value[2:].partition("=")
-        taken = _meant(name, (*OWN_OPTIONS, *UNDOING_OPTIONS, _RESOURCES))
+        taken = _meant(name, (*OWN_OPTIONS, *UNDOING_OPTIONS, *LAUNCH_OPTIONS, _RESOURCES))
         if taken in OWN_OPTIONS:
             raise ValueError(f"is --{taken}, which the script sets from the recipe's other keys")
         if taken in UNDOING_OPTIONS:
             raise ValueError(f"is --{taken}, which would start other ranks than the planned ones")
+        if taken in LAUNCH_OPTIONS:
+            raise ValueError(f"is --{taken}, which {LAUNCH_OPTIONS[taken]}")
         if taken == _RESOURCES and _GPU.search(given):
             raise ValueError(f"is --{taken} for GPUs, which cluster.gpus_per_node asks for")
     return value

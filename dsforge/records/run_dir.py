@@ -105,6 +105,11 @@ class RunDir:
         return self.path / "lease"
 
     @property
+    def reserve(self) -> Path:
+        """Room on the disk while the run is supervised: for its last state, if the disk is full by then."""
+        return self.path / "reserve"
+
+    @property
     def bundle(self) -> Path:
         """The rendered files."""
         return self.path / "bundle"

@@ -14,8 +14,9 @@ from dsforge.base.batch import BatchError, Job
 from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode, ExitKind
+from dsforge.base.schedulers import SCHEDULERS
 from dsforge.records.run_dir import RunDir
-from dsforge.records.run_state import ENDED_STATES, RunExit, RunState, read_state, write_state
+from dsforge.records.run_state import ENDED_STATES, QUEUED, RunExit, RunState, read_state, write_state
 from dsforge.runs.jobs import BatchJob, ask, close, job_of
 from dsforge.runs.reaper import end_here, question
 from dsforge.runs.registry import state_or_fail, supervisor_alive
@@ -25,22 +26,42 @@ SUPERVISOR_SECONDS = 30.0
 _TICK_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 _ASK_SECONDS = 5.0
+_LISTINGS = " or ".join(f"`{scheduler.listing}`" for scheduler in SCHEDULERS.values())
 
 
 @dataclass(frozen=True, slots=True)
 class StopResult:
-    """What stopping did. `how`: already_ended, supervisor (it ended the ranks), ranks (it was dead), late."""
+    """What stopping did. `how`: already_ended, supervisor (it ended the ranks), ranks (it was dead).
+
+    Or what it could not do: late (something runs still), silent (hosts did not answer, and the run stays
+    lost), unsubmitted (no job of it is known, and one may be there).
+    """
 
     run_id: str
     how: str
     message: str
 
+    @property
+    def is_done(self) -> bool:
+        """Tell whether nothing of the run is left, as far as anybody can know."""
+        return self.how not in ("late", "silent", "unsubmitted")
 
-Elsewhere = Callable[[RunDir], str]
-"""Ends what is left of a run on its other hosts, and says in words what was."""
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What was ended of a run on other hosts, in words. `is_clean`: all have answered and nothing is left."""
+
+    words: str = ""
+    is_clean: bool = True
 
 
-def stop_run(run_dir: RunDir, *, at_once: bool = False, elsewhere: Elsewhere = lambda _: "") -> StopResult:
+Elsewhere = Callable[[RunDir], Rest]
+"""Ends what is left of a run on its other hosts."""
+
+
+def stop_run(
+    run_dir: RunDir, *, at_once: bool = False, elsewhere: Elsewhere = lambda _: Rest()
+) -> StopResult:
     """Stop a run and wait for its end; DsforgeError when it is another machine's or user's to stop.
 
     A live supervisor is asked and does the rest, after a checkpoint unless `at_once`; without one the ranks
@@ -51,6 +72,8 @@ def stop_run(run_dir: RunDir, *, at_once: bool = False, elsewhere: Elsewhere = l
         return _stop_job(run_dir, state, job, at_once=at_once)
     if state.state in ENDED_STATES:
         return StopResult(run_id, "already_ended", f"the run had ended: {state.state}")
+    if state.state == QUEUED:
+        return _stop_unsubmitted(run_dir, state, at_once=at_once)
     if state.host != socket.gethostname():
         raise DsforgeError(
             "DSF224",
@@ -70,11 +93,39 @@ def stop_run(run_dir: RunDir, *, at_once: bool = False, elsewhere: Elsewhere = l
             f"the supervisor (pid {state.supervisor.pid}) was told to stop and still runs",
         )
     check_unsupervised(run_dir, state)
-    ended = end_here(question(run_dir)).found
-    message = f"the supervisor was dead; {ended} processes of the run were ended{elsewhere(run_dir)}"
+    return _stop_lost(run_dir, state, elsewhere)
+
+
+def _stop_lost(run_dir: RunDir, state: RunState, elsewhere: Elsewhere) -> StopResult:
+    """End what is left of a run that nobody supervises; it is stopped once that is known to be nothing."""
+    run_id = run_dir.path.name
+    here, rest = end_here(question(run_dir)), elsewhere(run_dir)
+    message = f"the supervisor was dead; {here.found} processes of the run were ended{rest.words}"
+    if here.left:
+        return StopResult(run_id, "late", f"{message}; {here.left} could not be ended")
+    if not rest.is_clean:
+        return StopResult(run_id, "silent", f"{message}; the run stays lost until all hosts have answered")
+    _write_stopped(run_dir, state, message)
+    return StopResult(run_id, "ranks", message)
+
+
+def _write_stopped(run_dir: RunDir, state: RunState, message: str) -> None:
     how = RunExit(int(ExitCode.TERMINATED), ExitKind.TERMINATED.value, message)
     write_state(run_dir.state, replace(state, state="stopped", ended_time=time.time(), exit=how))
-    return StopResult(run_id, "ranks", message)
+
+
+def _stop_unsubmitted(run_dir: RunDir, state: RunState, *, at_once: bool) -> StopResult:
+    """End a run of which no job is known; one that is there all the same then starts nothing."""
+    run_dir.job_secrets.unlink(missing_ok=True)
+    message = (
+        "the run was queued and no job of it is known: one may exist, starts nothing, and says so in "
+        f"{run_dir.job_log}; {_LISTINGS} shows your jobs"
+    )
+    _write_stopped(run_dir, state, message)
+    # After the state: a job that begins writes its id down before it reads the state.
+    if (job := job_of(run_dir)) is not None:
+        return _stop_job(run_dir, state, job, at_once=at_once)
+    return StopResult(run_dir.path.name, "unsubmitted", message)
 
 
 def check_unsupervised(run_dir: RunDir, state: RunState) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,6 +12,7 @@ import torch.distributed as dist
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
+from dsforge.records import checkpoint_lock
 from dsforge.records.checkpoint import (
     MANIFEST_NAME,
     CheckpointManifest,
@@ -29,7 +29,6 @@ from dsforge.train.fits import DataFacts, check_fits, not_whole
 from dsforge.train.sharing import share_of
 from dsforge.train.world import from_rank_0
 
-LOCK_NAME = ".in-use"
 Choice = tuple[Path, CheckpointManifest]
 
 
@@ -50,17 +49,8 @@ def locked(folder: Path) -> Iterator[None]:
     with ExitStack() as held:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            stream = held.enter_context((folder / LOCK_NAME).open("a"))
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held.enter_context(checkpoint_lock.hold(folder))
             sweep(folder)
-        except BlockingIOError:
-            raise DsforgeError(
-                "DSF336",
-                "another run saves its checkpoints here",
-                Place(file=str(folder)),
-                "wait for it, stop it, or name another checkpoint.dir",
-                ExitCode.BEFORE_FIRST_STEP,
-            ) from None
         except OSError as error:
             raise _unusable(folder, error) from error
         yield

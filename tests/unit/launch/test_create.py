@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
+from dataclasses import replace
 
 import pytest
 
 from dsforge.base.errors import DsforgeError
 from dsforge.launch import facts
 from dsforge.launch.create import create_run
+from dsforge.launch.run import launch_run
 from dsforge.launch.types import LaunchRequest
+from dsforge.records import checkpoint_lock
 from dsforge.records.run_manifest import Revision, read_run_manifest
 from tests.launch_support.bundles import make_bundle
 from tests.launch_support.plans import make_plan
@@ -59,6 +63,25 @@ def test_a_folder_that_cannot_be_made_is_an_environment_error(request_, tmp_path
     with pytest.raises(DsforgeError, match="cannot be written") as caught:
         create_run(request_)
     assert (caught.value.code, caught.value.exit_code) == ("DSF209", 3)
+
+
+def test_what_the_disk_cuts_short_leaves_no_folder(request_, tmp_path):
+    (tmp_path / "kept").write_text("a file where the checkpoints should go")
+    plan = make_plan(checkpoint_dir="kept")
+    with pytest.raises(DsforgeError) as caught:
+        create_run(replace(request_, plan=plan, bundle=make_bundle(plan)))
+    assert caught.value.code == "DSF209"
+    assert list((tmp_path / "deep" / "runs").iterdir()) == []
+
+
+def test_a_checkpoint_folder_in_use_starts_nothing(request_, tmp_path):
+    plan = make_plan(checkpoint_dir="kept")
+    request = replace(request_, plan=plan, bundle=make_bundle(plan), environ=dict(os.environ))
+    (tmp_path / "kept").mkdir()
+    with checkpoint_lock.hold(tmp_path / "kept"), pytest.raises(DsforgeError) as caught:
+        launch_run(request, lambda _: None)
+    assert caught.value.code == "DSF336"
+    assert not (tmp_path / "deep").exists()
 
 
 def test_the_revision_tells_a_dirty_tree(tmp_path):

@@ -31,6 +31,11 @@ OPTION = TypeAdapter(SlurmOption)
         ("--distribution=cyclic", "distribution"),
         ("--overcommit", "overcommit"),
         ("--help", "help"),
+        ("--wait", "wait"),
+        ("--output=log-%j.txt", "output"),
+        ("--err=log-%j.txt", "error"),
+        ("--clusters=other", "clusters"),
+        ("--quiet", "quiet"),
     ],
 )
 def test_an_option_that_would_undo_the_plan_is_refused_by_its_whole_name(text, named):
@@ -54,7 +59,7 @@ def test_short_options_and_other_text_are_refused(text):
         "--gres-flags=enforce-binding",
         "--exclude=node7",
         "--reservation=week",
-        "--output=log-%j.txt",
+        "--wait-all-nodes=1",
         "--hint=nomultithread",
         "--time-min=30",
     ],

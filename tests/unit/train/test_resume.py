@@ -4,6 +4,7 @@ import pytest
 
 from dsforge.base.errors import DsforgeError
 from dsforge.records.checkpoint import MANIFEST_NAME
+from dsforge.records.checkpoint_lock import LOCK_NAME, check_free
 from dsforge.train import resume
 from tests.support.checkpoints import context_of, facts, write_whole
 
@@ -98,6 +99,11 @@ def test_a_checkpoint_folder_serves_one_run_at_a_time(tmp_path):
         with pytest.raises(DsforgeError, match="another run") as caught, resume.locked(root):
             pytest.fail("locked twice")
         assert caught.value.code == "DSF336"
+        with pytest.raises(DsforgeError, match="another run") as caught:
+            check_free(root)
+        assert (caught.value.code, caught.value.exit_code) == ("DSF336", 4)
+    check_free(root)
+    check_free(tmp_path / "none")
     with resume.locked(root):
         pass
 
@@ -117,7 +123,7 @@ def test_who_holds_the_folder_clears_it(tmp_path):
 def test_a_folder_that_cannot_be_used_is_named(tmp_path, obstacle):
     folder = tmp_path / "kept"
     if obstacle == "lock":
-        (folder / resume.LOCK_NAME).mkdir(parents=True)
+        (folder / LOCK_NAME).mkdir(parents=True)
     else:
         folder.write_text("")
     if obstacle == "below a file":
