@@ -8,6 +8,7 @@ import os
 import stat
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 
 def fsync_directory(path: Path) -> None:
@@ -24,11 +25,34 @@ def check_regular(path: Path) -> None:
 
     A pipe without a writer would wait for ever, a device may never end.
     """
-    mode = path.stat().st_mode
+    _check_mode(path.stat().st_mode, path)
+
+
+def _check_mode(mode: int, path: Path) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def open_own(path: Path) -> BinaryIO:
+    """Open a file of a run's folder to read; OSError for what dsforge has not written there.
+
+    That is a pipe, a device, or a link, which would have a file from elsewhere shown as the run's.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _check_mode(os.fstat(handle).st_mode, path)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_own(path: Path) -> str:
+    """Return the text of such a file; OSError as `open_own`, UnicodeDecodeError if it is not UTF-8."""
+    with open_own(path) as stream:
+        return stream.read().decode("utf-8")
 
 
 def read_bounded(path: Path, most_bytes: int) -> str:

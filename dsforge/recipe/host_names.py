@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from itertools import product
 
 from ClusterShell.RangeSet import RangeSet, RangeSetParseError
@@ -16,6 +17,7 @@ _LONGEST = 253
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _NUMBERS = re.compile(r"[0-9.]+")
+_NUMERIC = re.compile(r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)(?:\.(?:0[xX][0-9A-Fa-f]*|[0-9]+))*")
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
@@ -66,6 +68,21 @@ def check_name(host: str) -> None:
             raise HostError(f"`{shown}` is no IPv4 address", "write the host's address or name") from None
     elif not _NAME.fullmatch(host) or len(host) > _LONGEST:
         raise HostError(f"`{shown}` is not a host name", _mend(host))
+    elif (address := _address(host)) is not None:
+        raise HostError(
+            f"resolvers take `{shown}` for the address {address}",
+            "write the host's address with dots, or its name",
+        )
+
+
+def _address(host: str) -> str | None:
+    """Return the address that a number stands for, as in `2130706433` and `0x7f.1`; None for a name."""
+    if not _NUMERIC.fullmatch(host):
+        return None
+    try:
+        return socket.inet_ntoa(socket.inet_aton(host))
+    except OSError:
+        return None
 
 
 def _mend(host: str) -> str:

@@ -17,9 +17,17 @@ def is_found_on_hosts(text: str) -> bool:
     return text == AUTO or "/" in text
 
 
+class _HostBitsError(ValueError):
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
 def _checked(text: str) -> str:
     if "/" in text:
-        ipaddress.ip_network(text)  # ValueError says what is wrong with it
+        network = ipaddress.ip_interface(text).network  # ValueError says what is wrong with it
+        if str(network.network_address) != str(ipaddress.ip_interface(text).ip):
+            raise _HostBitsError(f"{text} is an address in a network", f"write `{network}`")
     return text
 
 
