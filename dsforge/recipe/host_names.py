@@ -9,6 +9,8 @@ from itertools import product
 
 from ClusterShell.RangeSet import RangeSet, RangeSetParseError
 
+from dsforge.recipe.hinted import HintedError
+
 MOST_HOSTS = 65_536
 """Beyond any cluster, so that a slip in a range does not fill the memory."""
 MOST_SHOWN = 60
@@ -22,12 +24,8 @@ _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
-class HostError(ValueError):
-    """A text that names no hosts: what is wrong with it, and the one edit."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
+class HostError(HintedError):
+    """A text that names no hosts."""
 
 
 def same(host: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from dsforge.recipe import patterns
+from dsforge.recipe.hinted import HintedError
 
 AUTO = "auto"
 
@@ -17,17 +18,11 @@ def is_found_on_hosts(text: str) -> bool:
     return text == AUTO or "/" in text
 
 
-class _HostBitsError(ValueError):
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
-
-
 def _checked(text: str) -> str:
     if "/" in text:
         network = ipaddress.ip_interface(text).network  # ValueError says what is wrong with it
         if str(network.network_address) != str(ipaddress.ip_interface(text).ip):
-            raise _HostBitsError(f"{text} is an address in a network", f"write `{network}`")
+            raise HintedError(f"{text} is an address in a network", f"write `{network}`")
     return text
 
 

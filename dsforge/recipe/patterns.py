@@ -49,7 +49,7 @@ WORDS = {
     SLURM_CONSTRAINT: "write letters, digits and `_.,&|*()[]-`: features, without spaces",
     SLURM_OPTION: "write a long option of sbatch, with its value behind `=` and without spaces: `--mem=0`",
     KUBERNETES_LABEL: "write lower-case letters, digits and `-`, at most 63, none of `-` at the ends",
-    KUBERNETES_NAME: "write lower-case letters, digits, `-` and `.`, none of the two at the ends or beside a dot",
+    KUBERNETES_NAME: "write lower-case letters, digits, `-` and `.`, neither at the ends or beside a dot",
     KUBERNETES_KEY: "write a key of Kubernetes, `name` or `domain/name`: `nvidia.com/gpu`",
     KUBERNETES_VALUE: "write letters, digits and `_.-`, at most 63, a letter or a digit at the ends",
     KUBERNETES_TOLERATION: "write a taint as kubectl does: `key`, `key=value` or `key=value:NoSchedule`",

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from dsforge.base.units import parse_count, parse_seconds
 from dsforge.recipe import patterns
+from dsforge.recipe.hinted import HintedError
 
 _MAX_COUNT = 10**18
 """Beyond any model, corpus or cluster; keeps products inside what JSON readers hold exactly."""
@@ -182,7 +183,7 @@ def _quoted(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("is true/false; write the text the program expects, in quotes")
     if isinstance(value, int | float):
-        raise ValueError("is a number, which YAML rewrites (010, 1e3); write the text in quotes")
+        raise HintedError("is a number, which YAML rewrites (010, 1e3)", "write the text in quotes")
     return value
 
 

@@ -128,7 +128,7 @@ def _read(path: Path) -> Iterator[LogLine]:
             if len(raw) == _LONGEST_BYTES:
                 rest = raw
                 while not rest.endswith(b"\n") and (rest := stream.readline(_LONGEST_BYTES)):
-                    left_out += len(rest)
+                    left_out += len(rest.rstrip(b"\n"))
             text = without_escapes(raw.decode("utf-8", "replace").rstrip("\n"))
             text += f" [{left_out:,} bytes more]" if left_out else ""
             match = _MARK.match(text)

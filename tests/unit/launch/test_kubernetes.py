@@ -384,7 +384,11 @@ def test_the_ranks_of_which_it_is_said_that_they_were_killed():
     assert killed("x-worker-0: dsforge: ranks 4 to 7 were killed: OOMKilled") == []
 
 
-_CONTEXT = "current-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\nusers: [{name: u, user: {}}]\n"
+_CONTEXT = (
+    "current-context: c\n"
+    "contexts: [{name: c, context: {cluster: k, user: u}}]\n"
+    "users: [{name: u, user: {}}]\n"
+)
 
 
 @pytest.mark.parametrize(

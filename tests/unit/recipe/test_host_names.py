@@ -25,7 +25,7 @@ def test_a_number_that_resolvers_take_for_an_address_is_no_name(host: str, addre
 
 
 def test_the_same_of_a_set():
-    with pytest.raises(HostError, match="for the address 0.0.0.8"):
+    with pytest.raises(HostError, match=r"for the address 0\.0\.0\.8"):
         expand("[8-9]")
 
 

@@ -138,7 +138,7 @@ def test_quantities_take_units(tmp_path: Path):
             "gpu: cpu, interface: 10.0.0.5/16",
             "DSF010",
             4,
-            42,
+            49,
             "10.0.0.5/16 is an address in a network",
             "write `10.0.0.0/16`",
         ),
