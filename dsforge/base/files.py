@@ -40,7 +40,12 @@ def open_own(path: Path) -> BinaryIO:
 
     That is a pipe, a device, or a link, which would have a file from elsewhere shown as the run's.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "a link, which is not followed here", str(path)) from None
+        raise
     try:
         _check_mode(os.fstat(handle).st_mode, path)
         return os.fdopen(handle, "rb")

@@ -132,9 +132,10 @@ def _after_usage(fault: TyperException) -> int:
 
 
 _REFUSALS = {
+    errno.EBADF: "leave it open, or send it to a file: `> FILE`",
     errno.EISDIR: "it is a folder: name a file, or remove it",
     errno.ENOTDIR: "a folder on the way to it is a file: name another place, or remove that file",
-    errno.ELOOP: "it is a link, or a loop of links: put the file itself there",
+    errno.ELOOP: "put the file itself there, or remove the link",
     errno.EINVAL: "it cannot be read or written as a file: put a regular file there, or name another",
 }
 

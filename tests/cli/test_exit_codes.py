@@ -252,6 +252,25 @@ def test_progress_that_cannot_be_shown_is_lost_and_no_more(tmp_path: Path):
     assert done.returncode == 7
 
 
+def test_a_dry_run_that_nobody_can_read_has_failed(tmp_path: Path):
+    write(tmp_path, SMALL, "GOOD")
+    command = f"{shlex.join([*DSFORGE, 'launch', '--dry-run', 'GOOD', 'launch.launcher=slurm'])} >&-"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=environ, capture_output=True, check=False
+    )
+    assert done.returncode == 3
+    assert done.stderr.startswith(b"error[DSF064]: the system refused: stdout is closed\n")
+
+
+def test_a_folder_where_a_file_is_written_is_named_with_its_mend(tmp_path: Path):
+    write(tmp_path, SMALL, "GOOD")
+    (tmp_path / "taken").mkdir()
+    done = _start("lock", str(tmp_path / "GOOD"), "-o", str(tmp_path / "taken"), stderr=subprocess.PIPE)
+    assert done.returncode == 3
+    assert b"hint: it is a folder: name a file" in done.stderr
+
+
 def test_a_full_disk_is_an_environments_fault():
     with Path("/dev/full").open("w") as full:
         done = _start("schema", stdout=full, stderr=subprocess.PIPE)

@@ -198,7 +198,7 @@ def test_what_is_no_file_in_one_run_keeps_no_other_from_being_listed(
 def test_a_log_that_is_a_link_or_a_pipe_is_not_shown(tmp_path: Path, make: Callable[[Path], None], name: str):
     run_dir = make_run(tmp_path, "a")
     make(run_dir.attempt(1).path / name)
-    with pytest.raises(OSError, match=r"not a regular file|symbolic links") as fault:
+    with pytest.raises(OSError, match=r"not a regular file|a link, which") as fault:
         list(read_logs(run_dir).lines())
     assert os.fspath(fault.value.filename) == str(run_dir.attempt(1).path / name)
     assert fault.value.errno in (errno.EINVAL, errno.ELOOP)
