@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.launch_support.run_folders import make_run
 from tests.support.recipes import ROOT, SHIPPED, SMALL, write
 
 DSFORGE = [sys.executable, "-c", "from dsforge.cli.main import run; run()"]
@@ -263,12 +264,13 @@ def test_a_dry_run_that_nobody_can_read_has_failed(tmp_path: Path):
     assert done.stderr.startswith(b"error[DSF064]: the system refused: stdout is closed\n")
 
 
-def test_a_folder_where_a_file_is_written_is_named_with_its_mend(tmp_path: Path):
-    write(tmp_path, SMALL, "GOOD")
-    (tmp_path / "taken").mkdir()
-    done = _start("lock", str(tmp_path / "GOOD"), "-o", str(tmp_path / "taken"), stderr=subprocess.PIPE)
+def test_a_folder_where_a_file_is_read_is_named_with_its_mend(tmp_path: Path):
+    run_dir = make_run(tmp_path, "a", state="succeeded", ended_time=200.0)
+    run_dir.attempt(1).metrics.mkdir()
+    done = _start("runs", "show", "a", "--runs", str(tmp_path), stderr=subprocess.PIPE)
     assert done.returncode == 3
-    assert b"hint: it is a folder: name a file" in done.stderr
+    assert b"hint: it is a folder: name a file, or remove it" in done.stderr
+    assert os.fsencode(run_dir.attempt(1).metrics) in done.stderr
 
 
 def test_a_full_disk_is_an_environments_fault():
