@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 _RESERVE_BYTES = 256 * 1024
 """For a record of a run's end, with the reasons of a thousand restarts."""
@@ -29,11 +30,39 @@ def check_regular(path: Path) -> None:
 
     A pipe without a writer would wait for ever, a device may never end.
     """
-    mode = path.stat().st_mode
+    _check_mode(path.stat().st_mode, path)
+
+
+def _check_mode(mode: int, path: Path) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def open_own(path: Path) -> BinaryIO:
+    """Open a file of a run's folder to read; OSError for what dsforge has not written there.
+
+    That is a pipe, a device, or a link, which would have a file from elsewhere shown as the run's.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "a link, which is not followed here", str(path)) from None
+        raise
+    try:
+        _check_mode(os.fstat(handle).st_mode, path)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_own(path: Path) -> str:
+    """Return the text of such a file; OSError as `open_own`, UnicodeDecodeError if it is not UTF-8."""
+    with open_own(path) as stream:
+        return stream.read().decode("utf-8")
 
 
 def read_bounded(path: Path, most_bytes: int) -> str:

@@ -44,7 +44,7 @@ def hold(path: Path) -> Iterator[None]:
 def is_held(path: Path) -> bool:
     """Tell whether somebody of this host holds a lease; one whose file was removed is not held."""
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     except OSError:
@@ -114,7 +114,7 @@ def _rewrite(handle: int, text: bytes) -> None:
 def _read(path: Path) -> bytes | None:
     """Return what stands in a lease, opened anew: a network file system looks at its server only then."""
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
     try:

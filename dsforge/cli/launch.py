@@ -95,6 +95,7 @@ def launch(
         enforce(read_lock(path), make_lock(loaded), path)
     options = start_options(runs)
     if dry_run:
+        output.need_stdout()
         _print_description(describe(loaded, options), json=json)
         return
     progress = Progress(make_plan(loaded).train.steps, tells_end=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -130,6 +131,15 @@ def _after_usage(fault: TyperException) -> int:
     return _after_error(DsforgeError("DSF068", fault.format_message(), None, hint, ExitCode.USAGE))
 
 
+_REFUSALS = {
+    errno.EBADF: "leave it open, or send it to a file: `> FILE`",
+    errno.EISDIR: "it is a folder: name a file, or remove it",
+    errno.ENOTDIR: "a folder on the way to it is a file: name another place, or remove that file",
+    errno.ELOOP: "put the file itself there, or remove the link",
+    errno.EINVAL: "it cannot be read or written as a file: put a regular file there, or name another",
+}
+
+
 def _after_refusal(fault: OSError, code: int) -> int:
     """Return the exit code after the system refused something, most often a write to stdout.
 
@@ -137,7 +147,9 @@ def _after_refusal(fault: OSError, code: int) -> int:
     """
     reason = fault.strerror or type(fault).__name__
     place = Place(file=os.fsdecode(fault.filename)) if isinstance(fault.filename, str | bytes) else None
-    hint = "it takes a shorter name, free space, or the right to read and write"
+    hint = _REFUSALS.get(
+        fault.errno or 0, "it takes a shorter name, free space, or the right to read and write"
+    )
     refused = DsforgeError("DSF064", f"the system refused: {reason}", place, hint, ExitCode.ENVIRONMENT)
     _after_error(refused)
     return int(code) or int(ExitCode.ENVIRONMENT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -20,6 +21,7 @@ SCHEMA_VERSION = 1
 _STDERR = 2
 _PLAIN_WIDTH = 80
 _json_mode = False
+_stdout_was_closed = False
 
 
 def use_json(*, wanted: bool = True) -> None:
@@ -33,6 +35,8 @@ def open_streams() -> None:
 
     Otherwise the next file that is opened would get its number, and what is printed would go there.
     """
+    global _stdout_was_closed  # noqa: PLW0603 - one process prints for one command
+    _stdout_was_closed = sys.stdout is None
     while (handle := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(handle, True)
     os.close(handle)
@@ -43,6 +47,12 @@ def open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def need_stdout() -> None:
+    """Raise OSError where the caller closed stdout: for a command that is all for what it prints."""
+    if _stdout_was_closed:
+        raise OSError(errno.EBADF, "stdout is closed")
 
 
 def drop(stream: TextIO) -> None:

@@ -18,6 +18,8 @@ from dsforge.records.typed import build
 
 T = TypeVar("T")
 _LONGEST_LINE_BYTES = 16 * 2**20
+_MOST_NOISE_BYTES = 2**20
+"""Besides answers, in a whole conversation: a host that says more is not waited for."""
 _MOST_LINES = 20
 _END_SECONDS = 2.0
 _LAST_SECONDS = 0.1
@@ -25,12 +27,23 @@ _NAMES = {kind: name for name, kind in ASKS.items()}
 
 
 class SilenceError(Exception):
-    """A host that gave no answer: the code its ssh ended with, None for one that was too slow; its words."""
+    """A host that gave no answer: the code its ssh ended with, None for one that was cut off; its words.
 
-    def __init__(self, code: int | None, words: Sequence[str]) -> None:
+    `why`: what was wrong with what it said; None where it was only too slow.
+    """
+
+    def __init__(self, code: int | None, words: Sequence[str], why: str | None = None) -> None:
         super().__init__("no answer")
         self.code = code
         self.words = tuple(words)
+        self.why = why
+
+
+class _FloodError(Exception):
+    """A host sends more than is read."""
+
+    def __init__(self, most_bytes: int, where: str = "") -> None:
+        super().__init__(f"it sends more than {most_bytes >> 20} MiB{where} that is no answer")
 
 
 class Talk:
@@ -43,6 +56,7 @@ class Talk:
         self._seconds = seconds
         self._process: asyncio.subprocess.Process | None = None
         self._errors: IO[bytes] | None = None
+        self._noise_bytes = 0
         self.noise: list[str] = []
 
     async def ask(self, question: Any, answer: type[T]) -> T:
@@ -52,8 +66,12 @@ class Talk:
                 return await self._ask(question, answer)
         except TimeoutError:
             raise SilenceError(None, await self._end()) from None
+        except _FloodError as flood:
+            raise SilenceError(None, [*await self._end(), str(flood)], str(flood)) from None
         except (OSError, ValueError, TypeError) as error:
-            raise SilenceError(None, [*await self._end(), str(error)]) from None
+            raise SilenceError(
+                None, [*await self._end(), str(error)], f"no answer of ours: {error}"
+            ) from None
 
     async def _ask(self, question: Any, answer: type[T]) -> T:
         process = self._process or await self._start()
@@ -62,7 +80,7 @@ class Talk:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its code and words tell why
             process.stdin.write(dump_line({"ask": _NAMES[type(question)], "what": asdict(question)}).encode())
             await process.stdin.drain()
-        while raw := await process.stdout.readline():
+        while raw := await self._line(process.stdout):
             # A shell's greeting may end without a line break.
             noise, mark, said = raw.decode("utf-8", "replace").partition(MARK)
             if noise.strip() and len(self.noise) < _MOST_LINES:
@@ -71,6 +89,18 @@ class Talk:
                 return build(answer, loads(said))
         code = await process.wait()
         raise SilenceError(code, await self._end())
+
+    async def _line(self, stream: asyncio.StreamReader) -> bytes:
+        try:
+            raw = await stream.readuntil(b"\n")
+        except asyncio.IncompleteReadError as error:
+            raw = error.partial
+        except asyncio.LimitOverrunError:
+            raise _FloodError(_LONGEST_LINE_BYTES, " on one line") from None
+        self._noise_bytes += 0 if MARK.encode() in raw else len(raw)
+        if self._noise_bytes > _MOST_NOISE_BYTES:
+            raise _FloodError(_MOST_NOISE_BYTES)
+        return raw
 
     async def _start(self) -> asyncio.subprocess.Process:
         # A file, for a connection that is kept for the next one holds it open beyond the end of this one.

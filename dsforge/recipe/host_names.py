@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from itertools import product
 
 from ClusterShell.RangeSet import RangeSet, RangeSetParseError
+
+from dsforge.recipe.hinted import HintedError
 
 MOST_HOSTS = 65_536
 """Beyond any cluster, so that a slip in a range does not fill the memory."""
@@ -16,16 +19,13 @@ _LONGEST = 253
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _NUMBERS = re.compile(r"[0-9.]+")
+_NUMERIC = re.compile(r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)(?:\.(?:0[xX][0-9A-Fa-f]*|[0-9]+))*")
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
-class HostError(ValueError):
-    """A text that names no hosts: what is wrong with it, and the one edit."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
+class HostError(HintedError):
+    """A text that names no hosts."""
 
 
 def same(host: str) -> str:
@@ -66,6 +66,21 @@ def check_name(host: str) -> None:
             raise HostError(f"`{shown}` is no IPv4 address", "write the host's address or name") from None
     elif not _NAME.fullmatch(host) or len(host) > _LONGEST:
         raise HostError(f"`{shown}` is not a host name", _mend(host))
+    elif (address := _address(host)) is not None:
+        raise HostError(
+            f"resolvers take `{shown}` for the address {address}",
+            "write the host's address with dots, or its name",
+        )
+
+
+def _address(host: str) -> str | None:
+    """Return the address that a number stands for, as in `2130706433` and `0x7f.1`; None for a name."""
+    if not _NUMERIC.fullmatch(host):
+        return None
+    try:
+        return socket.inet_ntoa(socket.inet_aton(host))
+    except OSError:
+        return None
 
 
 def _mend(host: str) -> str:

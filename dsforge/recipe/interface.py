@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from dsforge.recipe import patterns
+from dsforge.recipe.hinted import HintedError
 
 AUTO = "auto"
 
@@ -19,7 +20,9 @@ def is_found_on_hosts(text: str) -> bool:
 
 def _checked(text: str) -> str:
     if "/" in text:
-        ipaddress.ip_network(text)  # ValueError says what is wrong with it
+        network = ipaddress.ip_interface(text).network  # ValueError says what is wrong with it
+        if str(network.network_address) != str(ipaddress.ip_interface(text).ip):
+            raise HintedError(f"{text} is an address in a network", f"write `{network}`")
     return text
 
 

@@ -16,7 +16,7 @@ from dsforge.recipe.kubernetes_values import (
     Quantity,
     Toleration,
 )
-from dsforge.recipe.pbs_values import PbsName, PbsResource, PbsValue
+from dsforge.recipe.pbs_values import PbsName, PbsResources
 from dsforge.recipe.quantities import Degree, EnvValue, Flag, Seconds
 from dsforge.recipe.section import Section
 from dsforge.recipe.slurm_values import (
@@ -105,7 +105,7 @@ class PbsSection(Section):
     place: Literal["scatter", "scatter:excl", "scatter:exclhost", "scatter:shared"] = Field(
         default="scatter", description="How nodes are shared with other jobs; each chunk is another host."
     )
-    resources: dict[PbsResource, PbsValue] = Field(
+    resources: PbsResources = Field(
         default_factory=dict, description="Further resources of a node, such as `mem: 400gb`."
     )
     rerun: Flag = Field(default=False, description="The job starts again when a node fails.")

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dsforge.recipe import patterns
+from dsforge.recipe.quantities import Quoted
 
 KubernetesLabel = Annotated[str, Field(strict=True, max_length=63, pattern=patterns.KUBERNETES_LABEL)]
 """Name of a namespace."""
@@ -17,13 +18,13 @@ KubernetesName = Annotated[str, Field(strict=True, max_length=253, pattern=patte
 KubernetesKey = Annotated[str, Field(strict=True, max_length=317, pattern=patterns.KUBERNETES_KEY)]
 """Key of a label, an annotation or a resource: `nvidia.com/gpu`."""
 
-KubernetesValue = Annotated[str, Field(strict=True, max_length=63, pattern=patterns.KUBERNETES_VALUE)]
+KubernetesValue = Annotated[str, Field(strict=True, max_length=63, pattern=patterns.KUBERNETES_VALUE), Quoted]
 """Value of a label."""
 
 Toleration = Annotated[str, Field(strict=True, max_length=400, pattern=patterns.KUBERNETES_TOLERATION)]
 """A taint that pods bear, as kubectl writes it: `nvidia.com/gpu`, `team=nlp:NoSchedule`."""
 
-Quantity = Annotated[str, Field(strict=True, max_length=40, pattern=patterns.QUANTITY)]
+Quantity = Annotated[str, Field(strict=True, max_length=40, pattern=patterns.QUANTITY), Quoted]
 """Amount of a resource: `8`, `500m`, `64Gi`."""
 
 Image = Annotated[str, Field(strict=True, max_length=500, pattern=patterns.IMAGE)]

@@ -6,10 +6,11 @@ import math
 import os
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from dsforge.base.units import parse_count, parse_seconds
 from dsforge.recipe import patterns
+from dsforge.recipe.hinted import HintedError
 
 _MAX_COUNT = 10**18
 """Beyond any model, corpus or cluster; keeps products inside what JSON readers hold exactly."""
@@ -98,6 +99,18 @@ Seconds = Annotated[
 """A duration: `15m`, `1h30m`, or plain seconds; 0 switches the limit off."""
 
 
+def _no_fraction(value: float) -> float:
+    if 0 < value < 1:
+        raise ValueError(
+            f"{value:g} s is shorter than any step is known to take; write 1s or more, 0 for off"
+        )
+    return value
+
+
+SecondsOrOff = Annotated[Seconds, AfterValidator(_no_fraction)]
+"""A duration of one second at least, or 0."""
+
+
 def _number(
     *, ge: float | None = None, gt: float | None = None, le: float | None = None, lt: float | None = None
 ) -> Any:
@@ -169,12 +182,16 @@ EnvName = Annotated[str, Field(strict=True, pattern=patterns.VARIABLE, max_lengt
 """Name of an environment variable."""
 
 
-def _env_value(value: Any) -> Any:
+def _quoted(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("is true/false; write the text the program expects, in quotes")
     if isinstance(value, int | float):
-        raise ValueError("is a number, which YAML rewrites (010, 1e3); write the text in quotes")
+        raise HintedError("is a number, which YAML rewrites (010, 1e3)", "write the text in quotes")
     return value
+
+
+Quoted = BeforeValidator(_quoted)
+"""Keeps YAML's reading of a text as a number or a truth value from changing it."""
 
 
 def _argument(value: Any) -> Any:
@@ -194,6 +211,6 @@ Argument = Annotated[
 EnvValue = Annotated[
     str,
     Field(pattern=patterns.ONE_LINE_OR_NONE, max_length=32_768),
-    BeforeValidator(_env_value),
+    Quoted,
 ]
 """Value of an environment variable: one line of text."""

@@ -31,6 +31,7 @@ from dsforge.recipe.quantities import (
     Ratio,
     Samples,
     Seconds,
+    SecondsOrOff,
     Steps,
     StepsOrNone,
     Tokens,
@@ -328,8 +329,8 @@ class LaunchSection(Section):
         description="A restart plans for fewer nodes where a host failed and no spare is left, "
         "if the recipe allows it; the batch stays.",
     )
-    watchdog: Seconds = Field(
-        default=900.0, description="Longest silence before a run is called hung; 0: off."
+    watchdog: SecondsOrOff = Field(
+        default=900.0, description="Longest silence before a run is called hung, 1s at least; 0: off."
     )
     rendezvous_timeout: Seconds = Field(default=300.0, description="For all ranks to meet; 0: no limit.")
     collective_timeout: Seconds = Field(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dsforge.base.canonical import loads
+from dsforge.base.files import check_regular
 from dsforge.records.typed import build
 
 MANIFEST_NAME = "dsforge-checkpoint.json"
@@ -91,6 +92,7 @@ def read_manifest(folder: Path) -> CheckpointManifest | NotWhole:
 
 def _parsed(path: Path) -> CheckpointManifest | NotWhole:
     try:
+        check_regular(path)
         data = loads(path.read_text("utf-8"))
     except OSError as error:
         return NotWhole(path, _unreadable(error))

@@ -149,5 +149,6 @@ class RunDir:
 
     def attempts(self) -> list[int]:
         """Return the numbers of the attempts that have a folder, in order; OSError when it is unreadable."""
-        names = [path.name.removeprefix("attempt-") for path in self.path.glob("attempt-*") if path.is_dir()]
+        folders = [path for path in self.path.glob("attempt-*") if path.is_dir() and not path.is_symlink()]
+        names = [path.name.removeprefix("attempt-") for path in folders]
         return sorted(int(name) for name in names if _NUMBER.fullmatch(name))

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dsforge.base.canonical import dumps, loads
+from dsforge.base.files import read_own
 from dsforge.records.typed import build
 
 SCHEMA_VERSION = 1
@@ -48,6 +49,6 @@ class RunManifest:
 def read_run_manifest(path: Path) -> RunManifest | None:
     """Return a run's manifest, or None when the file is missing or not one of ours."""
     try:
-        return build(RunManifest, loads(path.read_text("utf-8")))
+        return build(RunManifest, loads(read_own(path)))
     except (OSError, ValueError, TypeError):
         return None

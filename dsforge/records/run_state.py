@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dsforge.base.canonical import dumps, loads
-from dsforge.base.files import write_atomically
+from dsforge.base.files import read_own, write_atomically
 from dsforge.base.processes import ProcessId
 from dsforge.records.typed import build
 
@@ -90,7 +90,7 @@ def write_state(path: Path, state: RunState) -> None:
 def read_state(path: Path) -> RunState | None:
     """Return a run's state, or None when the file is missing, not one of ours, or says what cannot be."""
     try:
-        state = build(RunState, loads(path.read_text("utf-8")))
+        state = build(RunState, loads(read_own(path)))
     except (OSError, ValueError, TypeError):
         return None
     return state if _possible(state) else None

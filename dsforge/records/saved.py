@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dsforge.base.canonical import dumps, loads
-from dsforge.base.files import write_atomically
+from dsforge.base.files import check_regular, write_atomically
 from dsforge.records.typed import build
 
 FILE_NAME = "dsforge-saved.json"
@@ -31,6 +31,7 @@ class Saved:
 def read_saved(folder: Path) -> Saved | None:
     """Return what stands in a folder of checkpoints; None where nothing does, or nothing of this version."""
     try:
+        check_regular(folder / FILE_NAME)
         found = build(Saved, loads((folder / FILE_NAME).read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return None

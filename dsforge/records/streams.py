@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dsforge.base.canonical import loads
+from dsforge.base.files import open_own
 from dsforge.records.stacks import Frame
 from dsforge.records.typed import build
 
@@ -217,11 +218,16 @@ class ExitRecord(_Line):
 def read_lines(
     path: Path, offset: int = 0, *, kind: str | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (offset after the line, parsed line) of whole lines, of one kind if wanted; half a line waits."""
+    """Yield (offset after the line, parsed line) of whole lines, of one kind if wanted; half a line waits.
+
+    None of a stream that is not there; OSError for what is no stream.
+    """
     mark = f'"{kind}"'.encode() if kind is not None else b""
-    if not path.exists():
+    try:
+        opened = open_own(path)
+    except FileNotFoundError:
         return
-    with path.open("rb") as stream:
+    with opened as stream:
         stream.seek(offset)
         for raw in stream:
             if not raw.endswith(b"\n"):

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from dsforge.base.canonical import loads
+from dsforge.base.files import read_own
 from dsforge.records.run_dir import AttemptDir, RunDir
 from dsforge.records.run_manifest import RunManifest, read_run_manifest
 from dsforge.records.run_state import RunState
@@ -110,7 +111,7 @@ def show_run(run_dir: RunDir) -> RunDetails:
 
 def _plan(path: Path) -> Any:
     try:
-        return loads(path.read_text("utf-8"))
+        return loads(read_own(path))
     except (OSError, ValueError):
         return None
 

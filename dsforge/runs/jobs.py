@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from dsforge.base.batch import BatchError, Job, Scheduler
 from dsforge.base.exits import ExitCode, ExitKind, code_of_signal
+from dsforge.base.files import open_own, read_own
 from dsforge.base.schedulers import SCHEDULERS
 from dsforge.base.text import without_escapes
 from dsforge.records.reasons import Reason
@@ -48,7 +50,7 @@ def job_of(run_dir: RunDir) -> BatchJob | None:
     """Return the job that `dsforge launch` submitted for a run, or None."""
     for name, scheduler in SCHEDULERS.items():
         try:
-            text = run_dir.job_file(name).read_text("ascii").strip()
+            text = read_own(run_dir.job_file(name)).strip()
         except (OSError, UnicodeDecodeError):
             continue
         if scheduler.is_job(text):
@@ -128,7 +130,9 @@ def _how(run_dir: RunDir, state: RunState, job: BatchJob, found: Job, asked: int
 
 def _last_lines(log: Path) -> list[str]:
     try:
-        data = log.read_bytes()[-_LOG_BYTES:]
+        with open_own(log) as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LOG_BYTES))
+            data = stream.read(_LOG_BYTES)
     except OSError:
         return []
     return without_escapes(data.decode("utf-8", "replace")).splitlines()[-_LOG_LINES:]

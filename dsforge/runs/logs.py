@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.files import open_own
 from dsforge.base.text import without_escapes
 from dsforge.records.run_dir import RunDir
 from dsforge.records.streams import ExitRecord
@@ -18,6 +19,8 @@ from dsforge.runs.registry import state_or_fail
 
 _MARK = re.compile(r"\[rank ([0-9]{1,9})\] ")
 _ERROR_LINES = 40
+_LONGEST_BYTES = 65_536
+"""Of a line that is shown; the file has the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def read_logs(
     state = state_or_fail(run_dir)
     number = state.attempt if attempt is None else attempt
     directory = run_dir.attempt(number)
-    if not directory.path.is_dir():
+    if number not in run_dir.attempts():
         raise DsforgeError(
             "DSF223",
             f"run {run_dir.path.name} has no attempt {number}",
@@ -119,8 +122,14 @@ def _failures(
 
 
 def _read(path: Path) -> Iterator[LogLine]:
-    with path.open(encoding="utf-8", errors="replace", newline="\n") as stream:
-        for raw in stream:
-            text = without_escapes(raw.rstrip("\n"))
+    with open_own(path) as stream:
+        while raw := stream.readline(_LONGEST_BYTES):
+            left_out = 0
+            if len(raw) == _LONGEST_BYTES:
+                rest = raw
+                while not rest.endswith(b"\n") and (rest := stream.readline(_LONGEST_BYTES)):
+                    left_out += len(rest.rstrip(b"\n"))
+            text = without_escapes(raw.decode("utf-8", "replace").rstrip("\n"))
+            text += f" [{left_out:,} bytes more]" if left_out else ""
             match = _MARK.match(text)
             yield LogLine(int(match[1]), text[match.end() :]) if match else LogLine(None, text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
+from dsforge.base.files import read_own
 from dsforge.records.run_dir import AttemptDir
 from dsforge.records.streams import (
     EvalLine,
@@ -55,7 +56,7 @@ def _of_ranks(attempt: AttemptDir, line_type: type[T]) -> list[T]:
 def read_hosts(attempt: AttemptDir) -> tuple[str, ...]:
     """Return the hosts of an attempt by node; none where its hostfile cannot be read."""
     try:
-        lines = attempt.hostfile.read_text("utf-8").splitlines()
+        lines = read_own(attempt.hostfile).splitlines()
     except (OSError, ValueError):
         return ()
     return tuple(line.split()[0] for line in lines if line.strip())

@@ -109,7 +109,7 @@ def _summary(run_dir: RunDir, state: RunState | None, job: Job | None) -> RunSum
         made = run_dir.path.stat().st_mtime
         return RunSummary(run_dir.path.name, run_dir.path, "", UNKNOWN, 0, "", made, None, None)
     word = _job_state(state, job) if job is not None else current_state(run_dir, state)
-    loss = find_loss(run_dir, state, job) if word == LOST else None
+    loss = _loss(run_dir, state, job) if word == LOST else None
     submitted = job_of(run_dir)
     return RunSummary(
         run_id=run_dir.path.name,
@@ -125,6 +125,13 @@ def _summary(run_dir: RunDir, state: RunState | None, job: Job | None) -> RunSum
         job=submitted.id if submitted else None,
         scheduler=submitted.scheduler.name if submitted else None,
     )
+
+
+def _loss(run_dir: RunDir, state: RunState, job: Job | None) -> Loss:
+    try:
+        return find_loss(run_dir, state, job)
+    except OSError as error:  # of this run alone: the others are still told
+        return Loss(f"nobody supervises it, and what its ranks left cannot be read: {error}", None)
 
 
 def _job_state(state: RunState, job: Job) -> str:

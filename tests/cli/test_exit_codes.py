@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.launch_support.run_folders import make_run
 from tests.support.recipes import ROOT, SHIPPED, SMALL, write
 
 DSFORGE = [sys.executable, "-c", "from dsforge.cli.main import run; run()"]
@@ -250,6 +251,26 @@ def test_progress_that_cannot_be_shown_is_lost_and_no_more(tmp_path: Path):
             [sys.executable, "-c", program], env=environ, stdout=full, stderr=full, check=False
         )
     assert done.returncode == 7
+
+
+def test_a_dry_run_that_nobody_can_read_has_failed(tmp_path: Path):
+    write(tmp_path, SMALL, "GOOD")
+    command = f"{shlex.join([*DSFORGE, 'launch', '--dry-run', 'GOOD', 'launch.launcher=slurm'])} >&-"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=environ, capture_output=True, check=False
+    )
+    assert done.returncode == 3
+    assert done.stderr.startswith(b"error[DSF064]: the system refused: stdout is closed\n")
+
+
+def test_a_folder_where_a_file_is_read_is_named_with_its_mend(tmp_path: Path):
+    run_dir = make_run(tmp_path, "a", state="succeeded", ended_time=200.0)
+    run_dir.attempt(1).metrics.mkdir()
+    done = _start("runs", "show", "a", "--runs", str(tmp_path), stderr=subprocess.PIPE)
+    assert done.returncode == 3
+    assert b"hint: it is a folder: name a file, or remove it" in done.stderr
+    assert os.fsencode(run_dir.attempt(1).metrics) in done.stderr
 
 
 def test_a_full_disk_is_an_environments_fault():

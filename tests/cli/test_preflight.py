@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ case $host in
 esac
 exec sh -c "$command"
 """
-HERE = "2130706434"
+HERE = socket.gethostname()
 """127.0.0.2 as one number: a name that leads to this machine, wherever these tests run."""
 TWO = ("cluster.nodes=2", "cluster.gpus_per_node=4", "cluster.hostfile=hosts", "launch.launcher=ssh")
 OUTWARD = [one.name for one in interfaces() if one.name != "lo" and one.addresses]

@@ -216,6 +216,11 @@ def test_a_choice_in_the_bundle(launcher: str, choice: dict[str, str], lines: st
             "DSF090",
             "cluster.include names GPU 4 of `n1`, which has slots 0 to 3",
         ),
+        (
+            [_recipe(include="n1:0-9999")],
+            "DSF090",
+            "cluster.include names GPUs 4-9999 of `n1`, which has slots 0 to 3",
+        ),
         ([_recipe(exclude="n1@N1")], "DSF090", "cluster.exclude names host `n1` twice"),
         ([_recipe(exclude="n1")], "DSF041", "cluster.exclude leaves 4 hosts, the recipe has cluster.nodes 2"),
         ([_recipe(exclude="n[1-4]@m")], "DSF041", "leaves 0 hosts"),

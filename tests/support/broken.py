@@ -332,6 +332,10 @@ BROKEN = (
         "spares: 1",
         "launch.restarts=3",
     ),
+    *(
+        _one("DSF720", _LAST, f"{_LAST}\nlaunch: {{{launch}}}", launch, "launch.restarts=3")
+        for launch in ("restart_window: 1h", "restart_backoff: 5s", "restart_backoff: 0")
+    ),
     _one("DSF762", "gpu: cpu", "gpu: cpu, shape: aws-p6", "shape: aws", None),
     _one(
         "DSF762",
@@ -430,6 +434,11 @@ BROKEN = (
             (
                 f"launcher: kubernetes, kubernetes: {{{_PODS}, resources: {{nvidia.com/gpu: '1'}}}}",
                 "resources: {",
+                None,
+            ),
+            (
+                f"launcher: kubernetes, kubernetes: {{{_PODS}, labels: {{dsforge/job: a}}}}",
+                "labels: {",
                 None,
             ),
         )

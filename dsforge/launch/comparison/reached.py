@@ -72,7 +72,14 @@ def check(known: Known) -> Iterator[Finding]:
     names: dict[str, str] = {}
     for seen in known.seen:
         if seen.silence is not None:
-            yield explain(seen.host, seen.silence.code, seen.silence.words, known.python, known.seconds)
+            silence = seen.silence
+            if silence.why is not None:
+                hint = (
+                    f"`ssh {shell.join(['--', seen.host])} true | head -c 1000` shows what its shell prints"
+                )
+                yield fault("DSF255", seen.host, silence.why, hint)
+            else:
+                yield explain(seen.host, silence.code, silence.words, known.python, known.seconds)
         if seen.facts is not None:
             first = names.setdefault(seen.facts.machine, seen.host)
             if first != seen.host:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
@@ -37,20 +38,26 @@ class Cluster:
             ) from None
         settings = client.Configuration()
         settings.retries = 0  # who asks again here knows how long to go on
+        # The package itself reads the variable once and for all when it is imported.
+        files = os.environ.get("KUBECONFIG") or _KUBECONFIG
         try:
-            # The package itself reads the variable once and for all when it is imported.
-            files = os.environ.get("KUBECONFIG") or _KUBECONFIG
-            config.load_kube_config(files, client_configuration=settings)
-            _, context = config.list_kube_config_contexts(files)
-            default = context["context"].get("namespace")
-        except (config.ConfigException, OSError, KeyError, TypeError, ValueError) as error:
+            default = _configure(settings, files)
+        except Exception as error:  # noqa: BLE001 - the package checks no form: anything may break in it
+            said = " ".join(str(error).split())[:_LONGEST_MESSAGE]
+            if any(Path(file).expanduser().exists() for file in files.split(os.pathsep) if file):
+                raise DsforgeError(
+                    "DSF702",
+                    f"{files} is no usable configuration of a cluster: {said}",
+                    hint="mend it, or set KUBECONFIG to another; `kubectl config view` shows what it holds",
+                    exit_code=ExitCode.ENVIRONMENT,
+                ) from None
             try:
                 config.load_incluster_config(client_configuration=settings)
                 default = _ACCOUNT.read_text("utf-8").strip()
             except (config.ConfigException, OSError):
                 raise DsforgeError(
                     "DSF702",
-                    f"no cluster of Kubernetes is configured here: {error}",
+                    f"no cluster of Kubernetes is configured here: {said}",
                     hint="set KUBECONFIG, or copy the cluster's configuration to ~/.kube/config",
                     exit_code=ExitCode.ENVIRONMENT,
                 ) from None
@@ -216,6 +223,22 @@ class Cluster:
             code, message = "DSF702", f"the API server {self.host} answers {status}: {said}"
             hint = "wait until the cluster is well again"
         return DsforgeError(code, message, hint=hint, exit_code=ExitCode.ENVIRONMENT)
+
+
+def _configure(settings: Any, files: str) -> str | None:
+    """Take the current context of kubeconfigs into settings and return its namespace; any exception.
+
+    ValueError for a cluster without a server, which the package would let pass.
+    """
+    from kubernetes import config
+
+    config.load_kube_config(files, client_configuration=settings)
+    server = urlsplit(settings.host)
+    if server.scheme not in ("http", "https") or not server.hostname:
+        raise ValueError(f"the cluster of its context has no server https://..., but {settings.host!r}")
+    _, context = config.list_kube_config_contexts(files)
+    namespace = context["context"].get("namespace")
+    return None if namespace is None else str(namespace)
 
 
 def _said(body: Any) -> tuple[str, str]:

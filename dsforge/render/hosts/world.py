@@ -8,6 +8,7 @@ from itertools import islice
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
+from dsforge.base.text import in_runs
 from dsforge.plan.types import Layout, Plan
 from dsforge.recipe.host_choice import Chosen, parse_choice
 from dsforge.recipe.host_names import same
@@ -20,6 +21,8 @@ PlaceOf = Callable[[str], Place | None]
 SPARES_FILE = "spares"
 """The hostfile of a bundle's spares, where there are any."""
 _INCLUDE, _EXCLUDE = "cluster.include", "cluster.exclude"
+_MOST_GPUS = 64
+"""Beyond what a host has, so that more is a slip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +98,12 @@ def _asked(
 def _check_gpus(one: Chosen, slots: int, key: str, place_of: PlaceOf) -> None:
     beyond = [gpu for gpu in one.gpus or () if gpu >= slots]
     if beyond:
-        named = f"GPU{'s' if len(beyond) > 1 else ''} {', '.join(map(str, beyond))}"
+        named = f"GPU{'s' if len(beyond) > 1 else ''} {in_runs(beyond)}"
+        more = f", or write slots={beyond[-1] + 1} into the hostfile if the GPUs are there"
         raise _fault(
             f"{key} names {named} of `{one.host}`, which has slots 0 to {slots - 1}",
             place_of(key),
-            f"choose below {slots}, or write slots={beyond[-1] + 1} into the hostfile if the GPUs are there",
+            f"choose below {slots}" + (more if beyond[-1] < _MOST_GPUS else ""),
         )
 
 

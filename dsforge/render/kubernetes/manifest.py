@@ -8,7 +8,7 @@ from typing import Any
 from dsforge.plan.types import Kubernetes, Plan
 from dsforge.records import environment
 from dsforge.render import torchrun
-from dsforge.render.kubernetes.fill import PORT, slug
+from dsforge.render.kubernetes.fill import PORT, escaped, slug
 from dsforge.render.kubernetes.kinds import KINDS
 from dsforge.render.kubernetes.pods import template, variables
 from dsforge.render.script import trainer_word
@@ -42,7 +42,7 @@ def _torchrun(plan: Plan, options: Kubernetes, node: str) -> list[str]:
     layout = plan.layout
     meet = torchrun.options(layout.nodes, layout.gpus_per_node, "$(MASTER_ADDR)", f"$({PORT})")
     return [
-        *(options.python, "-u", "-m", torchrun.MODULE, *meet, f"--node-rank=$({node})"),
+        *(escaped(options.python), "-u", "-m", torchrun.MODULE, *meet, f"--node-rank=$({node})"),
         *("--module", "dsforge.rank.main", trainer_word(plan)),
     ]
 
@@ -104,7 +104,7 @@ def _mpijob(plan: Plan, options: Kubernetes) -> dict[str, Any]:
     env = [
         *variables(plan),
         {"name": PORT, "value": _PORT},
-        {"name": "DSFORGE_PYTHON", "value": options.python},
+        {"name": "DSFORGE_PYTHON", "value": escaped(options.python)},
     ]
     launcher = template(plan, options, container="launcher", command=command, env=env, has_ranks=False)
     worker = template(plan, options, container="worker", command=["/usr/sbin/sshd", "-De"])

@@ -11,6 +11,7 @@ from dsforge.rules.registry import Found, Rule
 
 _KEY = "launch.kubernetes"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - of a pod, which is given it
+_OWN_LABELS = "dsforge/"
 _OWN = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "hugepages-1Gi")
 """Resources that Kubernetes knows without a domain before their name."""
 
@@ -40,6 +41,13 @@ def _check(facts: Facts) -> Iterator[Found]:
             f"{_KEY}.volumes",
             "give each volume a path of its own",
         )
+    for key in section.labels:
+        if key.startswith(_OWN_LABELS):
+            yield Found(
+                f"labels of {_OWN_LABELS} are set by dsforge on every job object",
+                f"{_KEY}.labels",
+                f"remove `{key}`",
+            )
     for name in section.resources:
         if name == section.gpu_resource:
             yield Found(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dsforge.base.errors import Fix, Severity
+from dsforge.recipe.sections import LaunchSection
 from dsforge.recipe.vocabulary import removal
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
@@ -30,7 +31,14 @@ def _check(facts: Facts) -> Iterator[Found]:
             f"name cluster.hostfile, or {removal(_SHRINK)}",
             Fix(_SHRINK, None),
         )
-    for key, wanted in ((_SPARES, bool(cluster.spares)), (_SHRINK, launch.shrink)):
+    kept = {
+        _SPARES: bool(cluster.spares),
+        _SHRINK: launch.shrink,
+        "launch.restart_window": bool(launch.restart_window),
+        "launch.restart_backoff": launch.restart_backoff
+        != LaunchSection.model_fields["restart_backoff"].default,
+    }
+    for key, wanted in kept.items():
         if wanted and not launch.restarts:
             yield Found(
                 f"{key} is for restarts, and {_RESTARTS} is 0",

@@ -49,6 +49,13 @@ def test_silence_is_explained(case: dict[str, Any]):
     assert hint in (found.hint or "")
 
 
+def test_a_host_that_sent_too_much_is_not_called_slow():
+    why = "it sends more than 1 MiB that is no answer"
+    found = only(compared(hosts(facts(), None, silence=SilenceError(None, [why], why))))
+    assert (found.code, found.message) == ("DSF255", why)
+    assert found.hint == "`ssh -- node-2 true | head -c 1000` shows what its shell prints"
+
+
 def test_one_host_under_two_names():
     found = only(compared(hosts(facts(machine="m"), facts(machine="m", host="node"))))
     assert (found.code, found.message) == (

@@ -382,3 +382,37 @@ def test_every_path_of_the_run_lies_on_a_volume(tmp_path: Path):
 def test_the_ranks_of_which_it_is_said_that_they_were_killed():
     assert killed("dsforge: ranks 4 to 7 were killed: OOMKilled") == [4, 5, 6, 7]
     assert killed("x-worker-0: dsforge: ranks 4 to 7 were killed: OOMKilled") == []
+
+
+_CONTEXT = (
+    "current-context: c\n"
+    "contexts: [{name: c, context: {cluster: k, user: u}}]\n"
+    "users: [{name: u, user: {}}]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{a: [", "expected the node content"),
+        ("[1, 2]", "list indices"),
+        ("words", "item assignment"),
+        ("", "file is empty"),
+        ("\x00", "special characters"),
+        (f"{_CONTEXT}clusters: [{{name: k, cluster: {{}}}}]\n", "no server https://..., but ''"),
+        (f"{_CONTEXT}clusters: [{{name: k, cluster: {{server: 5}}}}]\n", "'int' object"),
+        (f"{_CONTEXT}clusters: [{{name: k, cluster: {{server: 'http:///x'}}}}]\n", "but 'http:///x'"),
+        (f"{_CONTEXT}clusters: 5\n", "is not iterable"),
+    ],
+)
+def test_a_configuration_of_another_form_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+):
+    (tmp_path / "config").write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    with pytest.raises(DsforgeError) as fault:
+        ask_cluster(request_in(tmp_path))
+    assert (fault.value.code, fault.value.exit_code) == ("DSF702", 3)
+    assert fault.value.message.startswith(f"{tmp_path / 'config'} is no usable configuration of a cluster: ")
+    assert words in fault.value.message
+    assert "\n" not in fault.value.message

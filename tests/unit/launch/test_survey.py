@@ -101,3 +101,16 @@ def test_processes_of_an_attempt_without_a_supervisor_are_found(tmp_path: Path):
 def test_one_host_has_no_neighbour():
     (one,) = ask({"a": PROBE})
     assert (one.faults, one.meeting_fault) == ({}, None)
+
+
+def test_a_host_that_sends_without_end_is_told_from_a_slow_one():
+    scripts = {
+        "line": "head -c 40000000 /dev/zero | tr '\\0' x; sleep 60",
+        "lines": "yes | head -n 3000000; sleep 60",
+    }
+    line, lines = ask(scripts)
+    assert line.silence is not None
+    assert lines.silence is not None
+    assert line.silence.why == "it sends more than 16 MiB on one line that is no answer"
+    assert lines.silence.why == "it sends more than 1 MiB that is no answer"
+    assert lines.noise == ("y",) * 20

@@ -179,3 +179,16 @@ def test_names_fit_where_controllers_make_hosts_of_them():
     assert len(f"{name}-ranks-0-100000-abcde") <= 63
     assert name != job_name("Ünser großes Modell_mit.Namen", "/runs/a/attempt-2")
     assert kind_of(_manifest("mpijob")) is KINDS["mpijob"]
+
+
+def test_a_path_with_a_dollar_reaches_the_pod_as_it_is():
+    python = "/opt/$(MASTER_ADDR)/$$/python3"
+    for kind in ("pytorchjob", "jobset"):
+        manifest = _manifest(kind, kubernetes={**FULL, "kind": kind, "python": python})
+        *_, template = _templates(kind, manifest).values()
+        assert expand(_container(template)["command"][0], {"MASTER_ADDR": "10.0.0.1"}) == python
+    launcher = _templates(
+        "mpijob", _manifest("mpijob", kubernetes={**FULL, "kind": "mpijob", "python": python})
+    )
+    environ = {one["name"]: one["value"] for one in _container(launcher["Launcher"])["env"] if "value" in one}
+    assert expand(environ["DSFORGE_PYTHON"], {"MASTER_ADDR": "10.0.0.1"}) == python

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from dsforge.base.canonical import dump_line
@@ -9,7 +14,8 @@ from dsforge.records.run_state import RunExit
 from dsforge.records.streams import EvalLine, ExitRecord, MetricsLine, WorldReport
 from dsforge.runs.details import ValidationSummary, show_run
 from dsforge.runs.logs import LogLine, read_logs
-from tests.launch_support.run_folders import make_run, write_lines
+from dsforge.runs.registry import list_runs
+from tests.launch_support.run_folders import NOBODY, make_run, write_lines
 
 
 def metrics(step: int, loss: float, seconds: float, memory: int = 100) -> MetricsLine:
@@ -161,3 +167,56 @@ def test_a_rank_killed_with_its_wrapper_is_read_from_the_nodes_log(tmp_path):
     run_dir = make_run(tmp_path, "c", state="failed", exit=RunExit(137, "rank_killed", "", rank=1, signal=9))
     run_dir.attempt(1).log(0).write_text("[rank 0] zero\n[rank 1] last words\n")
     assert read_logs(run_dir).first_error == (LogLine(1, "last words"),)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/etc/passwd"), Path.mkdir])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "state.json",
+        "manifest.json",
+        "slurm-job",
+        "lease",
+        "attempt-1/metrics.jsonl",
+        "attempt-1/ranks-0.jsonl",
+    ],
+)
+def test_what_is_no_file_in_one_run_keeps_no_other_from_being_listed(
+    tmp_path: Path, make: Callable[[Path], None], name: str
+):
+    make_run(tmp_path, "well", started_time=200.0)
+    broken = make_run(tmp_path, "broken", supervisor=NOBODY)
+    (broken.path / "manifest.json").write_text("{}")
+    (broken.path / name).unlink(missing_ok=True)
+    make(broken.path / name)
+    assert {run.run_id: run.state for run in list_runs(tmp_path)}["well"] == "lost"  # nobody holds its lease
+    assert len(list_runs(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/etc/passwd")])
+@pytest.mark.parametrize("name", ["node-0.log", "launcher.log", "ranks-0.jsonl"])
+def test_a_log_that_is_a_link_or_a_pipe_is_not_shown(tmp_path: Path, make: Callable[[Path], None], name: str):
+    run_dir = make_run(tmp_path, "a")
+    make(run_dir.attempt(1).path / name)
+    with pytest.raises(OSError, match=r"not a regular file|a link, which") as fault:
+        list(read_logs(run_dir).lines())
+    assert os.fspath(fault.value.filename) == str(run_dir.attempt(1).path / name)
+    assert fault.value.errno in (errno.EINVAL, errno.ELOOP)
+
+
+def test_an_attempt_that_leads_elsewhere_is_none(tmp_path: Path):
+    run_dir = make_run(tmp_path, "a")
+    run_dir.attempt(1).path.rename(tmp_path / "elsewhere")
+    run_dir.attempt(1).path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DsforgeError, match="no attempt 1"):
+        read_logs(run_dir)
+
+
+def test_a_line_without_end_is_cut_and_says_so(tmp_path: Path):
+    run_dir = make_run(tmp_path, "a")
+    run_dir.attempt(1).log(0).write_text(
+        "[rank 0] " + "x" * 200_000 + "\n[rank 1] next\n[rank 1] " + "y" * 65_526 + "\n"
+    )
+    first, second, third = read_logs(run_dir).lines()
+    assert (first.rank, first.text) == (0, "x" * (65_536 - 9) + " [134,473 bytes more]")
+    assert (second, third) == (LogLine(1, "next"), LogLine(1, "y" * 65_526))
