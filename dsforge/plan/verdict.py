@@ -15,7 +15,7 @@ _BAD = ("tight", "does not fit")
 
 
 def memory_with_edits(loaded: LoadedRecipe, plan: Plan) -> tuple[MemoryEstimate | str, list[MemoryEdit]]:
-    """Return what a plan takes, or why that is not known, and where it may not fit the edits after which it does."""
+    """Return what a plan takes, or why that is not known, and the edits that make it fit where it may not."""
     estimate = memory_estimate(plan)
     poor = not isinstance(estimate, str) and estimate.verdict in _BAD
     return estimate, edits_that_fit(loaded, plan) if poor else []
@@ -27,7 +27,7 @@ def memory_findings(
     memory: tuple[MemoryEstimate | str, Sequence[MemoryEdit]] | None = None,
     allow: frozenset[str] = frozenset(),
 ) -> list[Finding]:
-    """Return DSF750 or DSF751, or nothing: where it fits, is not known, or a rule said so of the states alone.
+    """Return DSF750 or DSF751, or nothing where it fits or is not known, or the states alone are refused.
 
     `memory`: what `memory_with_edits` returned already. Codes in `allow` weigh as warnings.
     """

@@ -22,7 +22,7 @@ def test_what_cannot_fit_is_refused_with_what_would(cli: Cli, tmp_path: Path, co
     runs = ("--runs", tmp_path / "runs") if command[0] in ("launch", "preflight") else ()
     shown = cli(*command, *LARGE, *runs)
     assert shown.code == 1
-    assert "error[DSF750]: it does not fit: stage 0" in shown.err
+    assert "error[DSF750]: it does not fit: stage 0 is estimated to hold " in shown.err
     assert "llama3-8b-8a100.yaml:5:" in shown.err
     assert "hint: it would fit with train.recompute=full" in shown.err
     assert not list(tmp_path.iterdir())
@@ -44,8 +44,10 @@ def test_an_estimate_can_be_passed_and_nothing_else(cli: Cli, tmp_path: Path):
 
 
 def test_states_that_alone_are_too_large_are_told_once(cli: Cli):
-    shown = cli("validate", LARGE[0], "parallel.zero=0", "--json")
-    assert [one["code"] for one in shown.json["recipes"][0]["findings"]] == ["DSF160"]
+    shown = cli("plan", LARGE[0], "model=llama3-70b", "parallel.tp=1", "parallel.zero=1")
+    assert shown.code == 1
+    assert "error[DSF160]" in shown.err
+    assert "DSF750" not in shown.err
 
 
 def test_no_estimate_says_nothing(cli: Cli):

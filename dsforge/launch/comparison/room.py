@@ -45,7 +45,7 @@ def check(known: Known) -> Iterator[Finding]:
             yield warning(
                 "DSF264",
                 host,
-                f"what is offloaded is estimated to take {format_bytes(offloaded)} of it, with room for buffers; "
+                f"what is offloaded is estimated to take {format_bytes(offloaded)} of it, buffers included; "
                 f"it has {format_bytes(facts.memory_bytes)} of memory",
                 "more nodes, or offload.optimizer=nvme",
             )
