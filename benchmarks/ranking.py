@@ -98,7 +98,8 @@ def candidates(job: Job) -> Iterator[Job]:
             continue
         dp = job.gpus // (tp * pp * cp)
         for ep, micro in itertools.product(eps, (1, 2, 4, 8)):
-            if dp * cp % ep or job.global_batch % (dp * micro):
+            # Whole experts stand on ranks of TP, too.
+            if tp * dp * cp % ep or job.global_batch % (dp * micro):
                 continue
             for vp in _virtual(job, pp, job.global_batch // (dp * micro)):
                 for recompute in ("none", "selective", "full"):
@@ -108,11 +109,14 @@ def candidates(job: Job) -> Iterator[Job]:
 
 
 def _virtual(job: Job, pp: int, micro_batches: int) -> list[int]:
-    """Virtual stages take micro-batches in groups of PP; not every engine was seen to interleave."""
+    """Virtual stages take micro-batches in groups of PP, and equal parts of a stage's layers.
+
+    Embedding and loss may count as a layer each. Not every engine was seen to interleave.
+    """
     if pp == 1 or job.engine in ("nanotron", "ddp", "fsdp") or micro_batches % pp:
         return [1]
-    whole = job.work.layers % pp == 0 or (job.work.layers + 2) % pp == 0
-    return [vp for vp in (1, 2, 4, 5, 6, 8, 12) if vp == 1 or (whole and job.work.layers // pp >= vp)]
+    dealt = (job.work.layers, job.work.layers + 2)
+    return [vp for vp in range(1, 13) if vp == 1 or any(layers % (pp * vp) == 0 for layers in dealt)]
 
 
 def ranking(rows: list[Measured], *, best: bool) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import typer
 from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.cli import output
 from dsforge.cli.options import (
+    AllowOption,
     ArgumentOption,
     ChangesArgument,
     JsonOption,
@@ -26,6 +27,8 @@ from dsforge.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dsforge.launch.types import HostStart, LaunchDescription, RunOutcome
     from dsforge.ops.start import StartOptions
     from dsforge.records.run_dir import RunDir
@@ -44,7 +47,7 @@ def register(app: typer.Typer, panel: str) -> None:
     app.command("launch", cls=PassingOn, rich_help_panel=panel)(launch)
 
 
-def start_options(runs: Path | None, allow: list[str] | None = None) -> StartOptions:
+def start_options(runs: Path | None, allow: Sequence[str] | None = None) -> StartOptions:
     """Return how this process was asked to start runs."""
     from dsforge.ops.start import StartOptions
 
@@ -77,6 +80,7 @@ def launch(
     detach: Annotated[
         bool, typer.Option("--detach", help="Submit the batch job and return; `dsforge runs` shows it.")
     ] = False,
+    allow: AllowOption = None,
     runs: RunsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -93,7 +97,7 @@ def launch(
 
         path = lock or default_lock_path(recipe)
         enforce(read_lock(path), make_lock(loaded), path)
-    options = start_options(runs)
+    options = start_options(runs, allow)
     if dry_run:
         output.need_stdout()
         _print_description(describe(loaded, options), json=json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from dsforge.base.errors import Finding
@@ -46,16 +46,11 @@ class Memory:
             return {"why": self.estimate}
         return {**self.estimate.to_json_value(), "edits": [asdict(edit) for edit in self.edits]}
 
-    def findings(self, loaded: LoadedRecipe, refused: list[Finding]) -> list[Finding]:
-        """Return what the verdict has to say, unless a rule has refused the states alone."""
-        if isinstance(self.estimate, str) or any(one.code == "DSF160" for one in refused):
-            return []
-        hint = None
-        if self.edits:
-            texts = (f"{edit.text} ({edit.step_seconds:.3g} s a step)" for edit in self.edits)
-            hint = f"it would fit with {', or '.join(texts)}"
-        found = self.estimate.finding(hint)
-        return [] if found is None else [replace(found, place=loaded.place(found.key))]
+    def findings(self, loaded: LoadedRecipe, plan: Plan) -> list[Finding]:
+        """Return what the verdict has to say."""
+        from dsforge.plan.verdict import memory_findings
+
+        return memory_findings(loaded, plan, (self.estimate, self.edits))
 
     def show(self) -> None:
         """Print it."""
@@ -75,12 +70,9 @@ class Memory:
 
 def memory_of(loaded: LoadedRecipe, plan: Plan) -> Memory:
     """Return what a plan takes, and where it may not fit what would make it."""
-    from dsforge.plan.memory import memory_estimate
-    from dsforge.plan.mending import edits_that_fit
+    from dsforge.plan.verdict import memory_with_edits
 
-    estimate = memory_estimate(plan)
-    poor = not isinstance(estimate, str) and estimate.verdict in ("tight", "does not fit")
-    return Memory(estimate, edits_that_fit(loaded, plan) if poor else [])
+    return Memory(*memory_with_edits(loaded, plan))
 
 
 def _sum(estimate: MemoryEstimate) -> str:

@@ -64,6 +64,18 @@ ObjectiveOption = Annotated[
     Goal,
     typer.Option("--objective", help="What the best has least of; cost: GPU-hours, on fewer nodes, too."),
 ]
+
+
+class Estimate(StrEnum):
+    """What an estimate alone refuses: it may be wrong, so that it can be passed."""
+
+    memory = "DSF750"
+
+
+AllowOption = Annotated[
+    list[Estimate] | None,
+    typer.Option("--allow", help="Start though the memory estimate says that it does not fit."),
+]
 RunsOption = Annotated[
     Path | None, typer.Option("--runs", help="Folder of runs. Default: $DSFORGE_RUNS or ./runs.")
 ]

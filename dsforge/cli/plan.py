@@ -88,7 +88,7 @@ def plan(
         _print(made, time, memory)
         _print_layouts(made, best, objective.value)
     findings = [Finding.from_dict(found) for found in made.findings]
-    findings += memory.findings(loaded, findings)
+    findings += memory.findings(loaded, made)
     output.findings(findings)
     refused = any(found.severity is Severity.ERROR for found in findings)
     raise typer.Exit(int(ExitCode.FINDINGS if refused else ExitCode.OK))

@@ -12,6 +12,7 @@ from dsforge.base.units import format_bytes
 from dsforge.cli import output
 from dsforge.cli.launch import start_options
 from dsforge.cli.options import (
+    AllowOption,
     ChangesArgument,
     JsonOption,
     ProfileOption,
@@ -58,6 +59,7 @@ def preflight(
     timeout: Annotated[
         float, typer.Option(min=1, max=600, help="Seconds that a host has for an answer.")
     ] = 30.0,
+    allow: AllowOption = None,
     runs: RunsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -68,7 +70,7 @@ def preflight(
     def loaded(more: Sequence[str] = ()) -> LoadedRecipe:
         return load(recipe, changes, [*(set_ or ()), *more], profile, json=json)
 
-    options = start_options(runs)
+    options = start_options(runs, allow)
     result = run_preflight(loaded(), options, timeout, quick=quick, build=build)
     if exclude_failed and not result.passed:
         result = without_failed(result, loaded, options, timeout, quick=quick, build=build)

@@ -148,12 +148,15 @@ def _mend(recipe: Path, changes: Sequence[str], profile: str | None) -> str:
 
 
 def _check(recipe: Path, changes: Sequence[str], profile: str | None) -> tuple[list[Finding], int]:
-    from dsforge.plan.resolve import examine
+    from dsforge.plan.resolve import examine, make_plan
+    from dsforge.plan.verdict import memory_findings
     from dsforge.recipe.load import load_recipe
 
     try:
         loaded = load_recipe(recipe, changes, profile, environ=os.environ)
         found = examine(loaded)
+        if not _code(found):
+            found += memory_findings(loaded, make_plan(loaded))
         if loaded.recipe.external is not None and not _code(found):
             from dsforge.ops.checkout_check import check_recipe_checkout
 

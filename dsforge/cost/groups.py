@@ -25,7 +25,7 @@ def communication(job: Job, step: StepSeconds) -> tuple[GroupShare, ...]:
     found = (
         ("tp", job.tp, job.tp, step.tensor_parallel),
         ("cp", job.cp, inner, step.context_parallel),
-        ("ep", job.ep, job.tp * job.ep, step.expert_parallel),
+        ("ep", job.ep, job.experts_split * job.ep, step.expert_parallel),
         ("dp", job.dp * job.cp, inner * job.dp, step.data_parallel),
         ("pp", job.pp, job.gpus, step.pipeline_sends),
     )

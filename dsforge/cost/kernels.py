@@ -19,6 +19,10 @@ _LOW = {"fp8": ("fp8", 2.0), "fp4": ("fp4", 4.0)}
 """Precisions below 16 bits: the share of their rate, and that rate over the 16-bit one."""
 _TILE = 256
 """Columns of a kernel's tile (NVIDIA, Matrix Multiplication Background, tile quantization)."""
+_LAUNCH_SECONDS = 5e-6
+"""From a small kernel's start to the next one's, as PyTorch queues them without CUDA graphs."""
+_EXPERT_PRODUCTS = 2
+"""Launches of an expert's own, forward: into it and out of it. Fused, all experts are one."""
 _NORM_PASSES = 10
 """Reads and writes of a hidden-wide tensor in a layer: norms, residuals, dropout, biases."""
 _CAST_PASSES = 3
@@ -57,7 +61,7 @@ class Kernels:
         machine = job.machine
         self.memory_rate = machine.memory_bytes_per_second
         self.half_rate = machine.matmul_tflops * 1e12 * self._generation.matmul
-        fused = self._engine.fused_experts and self._generation.fuses_experts
+        self._fused = fused = self._engine.fused_experts and self._generation.fuses_experts
         self.host_seconds = 0.0 if fused else self._generation.expert_layer_seconds
         self._passes = self._common["fused_expert_passes" if fused else "expert_passes"]
         self._rate, self._bytes, self._cast = self.half_rate, _HALF_BYTES, 0.0
@@ -110,14 +114,17 @@ class Kernels:
     def _experts(self, experts: Experts) -> float:
         """Every rank holds its share of count / EP experts and, evenly dealt, has chosen / TP of the work.
 
-        Experts that TP splits take the tokens of all its ranks, whole ones those of their own rank.
+        Experts that TP splits take the tokens of all its ranks, whole ones those of their own rank. The rows
+        of each end in a tile that is half empty on average.
         """
         work, matrices, split = self._job.work, 3 if self._job.work.gated else 2, self._job.experts_split
         width = experts.width / split
         rows = self._job.tokens * experts.chosen * split / self._job.tp
-        weights = experts.count / self._job.ep * work.hidden * width
+        own = experts.count / self._job.ep
+        weights = own * work.hidden * width
         tiled = (matrices - 1) * work.hidden * _tiled(width) + width * _tiled(work.hidden)
-        seconds = 2 * rows * tiled / self._rate
+        seconds = 2 * (rows + own * _TILE / 2) * tiled / self._rate
+        seconds += 0.0 if self._fused else own * _EXPERT_PRODUCTS * _LAUNCH_SECONDS
         moved = matrices * self._bytes * (weights + rows * (work.hidden + width))
         seconds += moved / (self.memory_rate * _MEMORY_SHARE)
         seconds += self._cast * _CAST_PASSES * matrices * rows * work.hidden / self.memory_rate

@@ -66,7 +66,7 @@ class Network:
         job, experts = self._job, self._job.work.experts
         if experts is None or job.ep == 1:
             return 0.0
-        group = job.ep * job.tp
+        group = job.ep * job.experts_split
         inside = job.machine.gpus_per_node if self._plain_dispatch else self._near
         nodes = max(1.0, group / inside)
         row = job.tokens / job.tp * job.work.hidden * _HALF_BYTES

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dsforge.base.errors import DsforgeError
+from dsforge.base.errors import DsforgeError, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.launch.launchers import launcher_of
 from dsforge.launch.onlooker import follow_run
@@ -17,7 +17,9 @@ from dsforge.ops.bundles import plan_and_bundle, recipe_root
 from dsforge.ops.data_check import check_data
 from dsforge.ops.fewer_hosts import changed, changes_without
 from dsforge.ops.weights_check import check_weights
+from dsforge.plan.resolve import refusal
 from dsforge.plan.types import Plan
+from dsforge.plan.verdict import memory_findings
 from dsforge.recipe.load import LoadedRecipe
 from dsforge.records.run_dir import RunDir
 
@@ -103,6 +105,7 @@ def describe(loaded: LoadedRecipe, options: StartOptions) -> LaunchDescription:
 
 def _request(loaded: LoadedRecipe, options: StartOptions) -> LaunchRequest:
     plan, bundle = plan_and_bundle(loaded, options.allow)
+    _check_memory(loaded, plan, options.allow)
     launcher_of(plan)  # before anything is built or looked for
     return LaunchRequest(
         plan=plan,
@@ -115,3 +118,10 @@ def _request(loaded: LoadedRecipe, options: StartOptions) -> LaunchRequest:
         environ=options.environ,
         extra_environ=options.extra_environ,
     )
+
+
+def _check_memory(loaded: LoadedRecipe, plan: Plan, allow: frozenset[str]) -> None:
+    """Raise DsforgeError DSF750 where the estimate says that the plan does not fit, by its error even."""
+    errors = [one for one in memory_findings(loaded, plan, allow=allow) if one.severity is Severity.ERROR]
+    if errors:
+        raise refusal(errors)

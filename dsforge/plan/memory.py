@@ -21,8 +21,7 @@ class MemoryEstimate:
     """Memory by stage. `engine`: whose measured runs its constants are from.
 
     `errors`: mean relative errors on published runs that the fit had not seen, by static, allocated,
-    reserved, device. The verdict is whether what nvidia-smi would show fits with that error either way;
-    None where the capacity is not known.
+    reserved, device. The verdict allows for that error either way; None where the capacity is not known.
     """
 
     stages: tuple[StageMemory, ...]
@@ -51,12 +50,17 @@ class MemoryEstimate:
         """Return what there is to say of a verdict that is not good."""
         if self.verdict in (None, "fits") or self.capacity_bytes is None:
             return None
-        error = self.errors["device"]
-        needs = f"stage {self.fullest.stage} is estimated to take {format_bytes(self.fullest.device)}"
-        text = f"{needs} of {format_bytes(self.capacity_bytes)} a GPU (published runs: within {error:.0%})"
+        error = f"published runs: within {self.errors['device']:.0%}"
+        room = f"of {format_bytes(self.capacity_bytes)} a GPU ({error})"
         if self.verdict == "tight":
-            return Finding("DSF751", Severity.WARNING, f"memory is tight: {text}", "cluster.gpu", None, hint)
-        return Finding("DSF750", Severity.ERROR, f"it does not fit: {text}", "cluster.gpu", None, hint)
+            takes = f"stage {self.fullest.stage} is estimated to take {format_bytes(self.fullest.device)}"
+            text = f"memory is tight: {takes} {room}"
+            return Finding("DSF751", Severity.WARNING, text, "cluster.gpu", None, hint)
+        most = max(self.stages, key=lambda stage: stage.allocated)
+        holds = f"stage {most.stage} is estimated to hold {format_bytes(most.allocated)} at once"
+        return Finding(
+            "DSF750", Severity.ERROR, f"it does not fit: {holds}, {room}", "cluster.gpu", None, hint
+        )
 
 
 def memory_estimate(plan: Plan) -> MemoryEstimate | str:
@@ -66,13 +70,17 @@ def memory_estimate(plan: Plan) -> MemoryEstimate | str:
         return job
     stages = stage_memory(job)
     capacity, errors = find_hardware(plan.gpu).memory_bytes, memory_constants().errors
-    most = max(stage.device for stage in stages)
-    verdict = None if capacity is None else verdict_of(most, capacity, errors["device"])
+    verdict = None if capacity is None else verdict_of(stages, capacity, errors["device"])
     return MemoryEstimate(stages, capacity, verdict, dict(errors), job.engine)
 
 
-def verdict_of(device_bytes: int, capacity_bytes: int, error: float) -> Verdict:
-    """Return whether an estimate fits when it is wrong by its error: in any case, perhaps, or in no case."""
-    if device_bytes * (1 + error) <= capacity_bytes:
+def verdict_of(stages: tuple[StageMemory, ...], capacity_bytes: int, error: float) -> Verdict:
+    """Return whether an estimate fits when it is wrong by its error: in any case, perhaps, or in no case.
+
+    To fit, all that nvidia-smi would show has to. What the allocator reserves beyond what is allocated it
+    gives back before it fails, so that only what is allocated at once cannot fit.
+    """
+    if max(stage.device for stage in stages) * (1 + error) <= capacity_bytes:
         return "fits"
-    return "tight" if device_bytes * (1 - error) <= capacity_bytes else "does not fit"
+    least = max(stage.allocated for stage in stages) * (1 - error)
+    return "tight" if least <= capacity_bytes else "does not fit"

@@ -27,8 +27,9 @@ SURFACE = {
     "diff": "--fail-on --json --profile",
     "render": "--argument --check --json --out --profile --set -o",
     "lock": "--argument --check --json --out --profile --set -o",
-    "preflight": "--build --exclude-failed --json --profile --quick --runs --set --timeout",
-    "launch": "--argument --detach --dry-run --dryrun --json --local --lock --locked --profile --runs --set",
+    "preflight": "--allow --build --exclude-failed --json --profile --quick --runs --set --timeout",
+    "launch": "--allow --argument --detach --dry-run --dryrun --json --local --lock --locked --profile "
+    "--runs --set",
     "smoke": "--argument --json --max-ranks --profile --runs --set --steps",
     "verify": "--allow --json --max-ranks --profile --runs --set --steps",
     "schema": "",
@@ -155,7 +156,9 @@ def test_init_writes_a_recipe_that_is_valid_and_plans(
     made = cli("init", "--model", model, "--gpus", gpus, "--gpu", gpu, "--out", recipe)
     assert made.code == 0, made.err
     valid = cli("validate", recipe)
-    assert (valid.code, valid.err) == (0, "")
+    assert valid.code == 0, valid.err
+    # Three GPUs of 16 GiB leave nothing else: what is held fits, the allocator's reserve may not.
+    assert ("warning[DSF751]" in valid.err) == (gpu == "v100-sxm-16gb")
     plan = cli("plan", "--json", recipe).json
     assert plan["layout"]["world_size"] == gpus
     assert plan["layout"]["tp"] <= 8

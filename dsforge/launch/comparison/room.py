@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dsforge.base.errors import Finding
 from dsforge.base.units import format_bytes
 from dsforge.launch.comparison.known import Known, fault, warning
+from dsforge.plan.memory import memory_estimate
 from dsforge.rank.facts import SHM
 
 _SHM_BYTES_WITH_GPUS = 2**30
@@ -19,6 +20,8 @@ def check(known: Known) -> Iterator[Finding]:
     layout, gpus = known.plan.layout, known.question.gpus
     # On a GPU the states lie in its own memory.
     states = 0 if gpus else layout.fullest_rank_bytes * layout.gpus_per_node
+    estimate = memory_estimate(known.plan)
+    offloaded = 0 if isinstance(estimate, str) else max(stage.host_bytes for stage in estimate.stages)
     # A process group joins every rank with every other one.
     files = _FILES_OF_ITS_OWN + 2 * layout.world_size
     for host, facts in known.answered():
@@ -37,6 +40,14 @@ def check(known: Known) -> Iterator[Finding]:
                 f"its ranks hold {format_bytes(states)} of model states, "
                 f"{format_bytes(facts.available_bytes)} of its memory are free",
                 "end what uses it: `ps aux --sort=-rss | head` there",
+            )
+        if gpus and facts.memory_bytes and offloaded > facts.memory_bytes:
+            yield warning(
+                "DSF264",
+                host,
+                f"what is offloaded is estimated to take {format_bytes(offloaded)} of it, buffers included; "
+                f"it has {format_bytes(facts.memory_bytes)} of memory",
+                "more nodes, or offload.optimizer=nvme",
             )
         if gpus and facts.shm_bytes < _SHM_BYTES_WITH_GPUS:
             yield warning(

@@ -111,7 +111,7 @@ def test_layers_without_experts_have_the_plain_mlp():
 def test_experts_split_by_tp_sort_the_copies_of_all_its_ranks():
     work = Work(48, 2048, 32, 4, 128, 768, 151936, 4096, gated=True, experts=Experts(128, 8, 768))
     split, whole = (
-        Kernels(job(work=work, tp=4, ep=1, expert_tp=expert_tp), calibration()).layer().forward
+        Kernels(job(work=work, tp=4, ep=32, expert_tp=expert_tp), calibration()).layer().forward
         for expert_tp in (None, 1)
     )
     common = calibration().common
@@ -220,3 +220,16 @@ def errors() -> dict[str, list[float]]:
 def test_published_step_times_are_met(errors: dict[str, list[float]], group: str, rows: int, most: float):
     assert len(errors[group]) == rows
     assert sum(errors[group]) / rows <= most
+
+
+def test_experts_of_a_rank_have_a_launch_and_a_half_empty_tile_each():
+    work = Work(48, 2048, 32, 4, 128, 768, 151936, 4096, gated=True, experts=Experts(128, 8, 768))
+
+    def forward(ep: int) -> float:
+        return Kernels(job(work=work, tp=1, ep=ep), calibration()).layer().forward
+
+    kernels = Kernels(job(work=work, tp=1), calibration())
+    more = 128 - 4
+    tiles = 2 * more * 256 / 2 * 3 * 2048 * 768 / kernels.half_rate
+    weights = more * 3 * 2 * 2048 * 768 / (0.8 * kernels.memory_rate)
+    assert forward(1) - forward(32) == pytest.approx(more * 10e-6 + tiles + weights, rel=1e-6)

@@ -10,7 +10,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from dsforge.base.errors import Finding, Severity
+from dsforge.base.units import format_bytes
 from dsforge.launch.talk import SilenceError
+from dsforge.plan.memory import MemoryEstimate, memory_estimate
 from dsforge.records.gpus import ChosenGpus
 from dsforge.records.probe import Announced, FileMark, Folder, Gpu, Interface, Leftover, Listening, Question
 from tests.launch_support.answers import (
@@ -266,6 +268,23 @@ def test_memory_for_the_states_of_all_ranks_of_a_host(memory: int, free: int, se
     found = compared(hosts(there))
     assert [one.severity.value for one in found] == ([severity] if severity else [])
     assert [one.code for one in found] == (["DSF264"] if severity else [])
+
+
+def test_memory_for_what_the_gpus_offload():
+    there = facts(memory_bytes=10**9, available_bytes=10**9, gpus=(GPU, GPU))
+    plan = plan_on("h100-sxm-80gb", nodes=1)
+    assert compared(hosts(there), plan) == []
+    train = plan.train.model_copy(update={"precision": "bf16"})
+    offload = plan.offload.model_copy(update={"optimizer": "cpu"})
+    plan = plan.model_copy(update={"train": train, "offload": offload})
+    estimate = memory_estimate(plan)
+    assert isinstance(estimate, MemoryEstimate)
+    needed = estimate.fullest.host_bytes
+    there = facts(memory_bytes=needed - 1, available_bytes=needed - 1, gpus=(GPU, GPU))
+    found = only(compared(hosts(there), plan))
+    assert (found.code, found.severity.value) == ("DSF264", "warning")
+    assert f"take {format_bytes(needed)} of it" in found.message
+    assert compared(hosts(replace(there, memory_bytes=needed)), plan) == []
 
 
 def test_limits_and_shared_memory():

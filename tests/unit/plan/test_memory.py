@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dsforge.plan.memory import MemoryEstimate, memory_estimate, verdict_of
@@ -37,11 +39,20 @@ def test_an_estimate_adds_up_and_agrees_with_the_states_of_the_plan():
     assert made.margin_bytes == 80 * 2**30 - made.fullest.device
 
 
-def test_verdicts_know_the_model_s_error():
-    assert verdict_of(70, 80, 0.125) == "fits"
-    assert verdict_of(72, 80, 0.125) == "tight"
-    assert verdict_of(90, 80, 0.125) == "tight"
-    assert verdict_of(92, 80, 0.125) == "does not fit"
+@pytest.mark.parametrize(
+    ("allocated", "device", "verdict"),
+    [
+        (60, 71, "fits"),
+        (60, 72, "tight"),
+        (91, 100, "tight"),  # the allocator gives back what it reserves beyond
+        (92, 100, "does not fit"),
+    ],
+)
+def test_verdicts_know_the_model_s_error(allocated: int, device: int, verdict: str):
+    made = memory_estimate(planned("llama3-8b-8a100"))
+    assert isinstance(made, MemoryEstimate)
+    stage = replace(made.fullest, allocated=allocated, device=device)
+    assert verdict_of((stage,), 80, 0.125) == verdict
 
 
 def test_a_plan_that_does_not_fit_is_an_error_and_one_that_may_not_a_warning():
