@@ -122,6 +122,7 @@ def test_presets_show_counts_a_config_too(cli: Callable[..., Any], tmp_path: Pat
         "ddp": [],
         "forge": ["norms on queries and keys"],
         "fsdp": [],
+        "megatron-core": ["norms on queries and keys"],
         "transformers": [],
     }
 
@@ -132,11 +133,14 @@ def test_presets_show_active_parameters(cli: Callable[..., Any]):
     listed = {row["name"]: row for row in json.loads(cli("presets", "list", "--json").out)["models"]}
     assert listed["deepseek-v3"]["active_parameters"] == 37_552_282_624
     assert [listed[name]["trainers"] for name in ("llama3-8b", "qwen2.5-7b", "deepseek-v3")] == [
-        ["ddp", "forge", "fsdp", "transformers"],
+        ["ddp", "forge", "fsdp", "megatron-core", "transformers"],
         ["ddp", "fsdp", "transformers"],
         [],
     ]
-    assert "ddp, forge to 4096 tokens, fsdp, transformers" in cli("presets", "list").out
+    assert (
+        "ddp, forge to 4096 tokens, fsdp, megatron-core to 4096 tokens, transformers"
+        in cli("presets", "list").out
+    )
     assert "12.88B" in cli("presets", "list").out
 
 

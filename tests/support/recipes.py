@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dsforge.base.errors import DsforgeError, Finding
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.plan.resolve import examine, make_plan
 from dsforge.plan.types import Plan
 from dsforge.recipe.document import Document
@@ -15,6 +16,8 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "recipes").glob("*.yaml"))
 OWN = [path for path in SHIPPED if "trainer: external" not in path.read_text("utf-8")]
 """Shipped recipes that a trainer of ours runs."""
+CONFIGURED = [path for path in OWN if capabilities(load_recipe(path).recipe.trainer).deepspeed]
+"""Of these the ones whose trainer is configured by a DeepSpeed JSON."""
 
 SMALL = """\
 version: 1

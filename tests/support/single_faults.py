@@ -34,6 +34,13 @@ WRONG_VALUES: tuple[Any, ...] = (
 )
 
 
+FREE = (
+    *("launch.env.", "profiles.", "launch.pbs.resources."),
+    *(f"launch.kubernetes.{key}." for key in ("volumes", "resources", "node_selector", "labels")),
+)
+"""Mappings whose keys are the user's own: any name is a good one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """`codes`: any of these is right. `place`: line and column of the finding, from 1."""
@@ -105,7 +112,7 @@ def faults_of(tree: dict[str, Any], schema: dict[str, Any]) -> Iterator[Fault]:
     for path in good.keys:
         dotted = ".".join(map(str, path))
         yield from _wrong_values(tree, path, validator)
-        if not dotted.startswith(("launch.env.", "profiles.")):
+        if not dotted.startswith(FREE):
             yield _misspelt(tree, path)
         yield _twice(good, path)
         if not validator.is_valid(_without(tree, path)):

@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.plan.resolve import make_plan
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import load_recipe
 from dsforge.render.deepspeed_config import deepspeed_config
-from tests.support.recipes import OWN, plan_of
+from tests.support.recipes import CONFIGURED, plan_of
 
-ALL_PLANS = [make_plan(load_recipe(path)) for path in OWN]
-PLANS = [plan for plan in ALL_PLANS if capabilities(plan.trainer).deepspeed]
+PLANS = [make_plan(load_recipe(path)) for path in CONFIGURED]
 
 
 class Recording(dict[str, Any]):
@@ -51,6 +49,9 @@ def _one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     import torch
     from deepspeed.comm import comm
 
+    from dsforge.train.cpu_support import skip_shared_memory_build
+
+    skip_shared_memory_build(torch.device("cpu"))
     store = tmp_path_factory.mktemp("store") / "store"
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
     comm.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)

@@ -7,12 +7,12 @@ from dsforge.plan.resolve import make_plan as plan_recipe
 from dsforge.recipe.load import load_recipe
 from dsforge.render.deepspeed_config import deepspeed_config
 from dsforge.train.agreement import check_agrees, planned_values
-from tests.support.recipes import OWN, plan_of
+from tests.support.recipes import CONFIGURED, plan_of
 
 PATH = Path("ds_config.json")
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", CONFIGURED, ids=lambda path: path.stem)
 def test_what_is_rendered_agrees(path):
     plan = plan_recipe(load_recipe(path))
     check_agrees(deepspeed_config(plan), plan, PATH)
