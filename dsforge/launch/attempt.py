@@ -315,7 +315,8 @@ class Attempt:
             lost_nodes=self._lost_nodes(),
             runner=self._launcher.runner,
             runner_pid=runner.identity.pid,
-            runner_code=runner.return_code(),
+            # Afterwards it may have been ended here, for it was slow to see what had happened.
+            runner_code=self._runner_code,
             node_launcher=self._launcher.on_host,
             node_launcher_pid=self._node_launcher,
             launcher_log=_lines(self._directory.launcher_log.read_bytes())[-_LOG_LINES:],

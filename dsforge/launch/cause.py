@@ -226,9 +226,9 @@ def _cause_outside_ranks(evidence: Evidence) -> Cause:
         return _killed(first.rank, number, message, _host(first.rank, evidence), first.tail)
     ended = [rank for rank in range(evidence.world_size) if rank in evidence.exits]
     missing = evidence.world_size - len(ended)
+    ended_how = "was ended, and" if code is None else f"ended with code {code}, but"
     message = (
-        f"{evidence.runner} ended with code {code}, but {missing} of {evidence.world_size} ranks "
-        f"left no exit record {when}"
+        f"{evidence.runner} {ended_how} {missing} of {evidence.world_size} ranks left no exit record {when}"
     )
     tail = tuple(evidence.launcher_log[-_MESSAGE_LINES:])
     return Cause(ExitKind.LAUNCHER_DIED, code or int(ExitCode.BEFORE_FIRST_STEP), message, tail=tail)

@@ -29,13 +29,21 @@ def records_of(folder: Path) -> list[Line | None]:
 
 
 def trainer_of(attempt: str, rank: int) -> Path:
-    """Return the /proc folder of a rank's trainer in an attempt, on whatever host."""
+    """Return the /proc folder of a rank's trainer in an attempt, on whatever host, once it is there."""
+    deadline = time.monotonic() + EVERYTHING_DOWN_SECONDS
+    while not (found := _trainers_of(attempt, rank)):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    (one,) = found
+    return one
+
+
+def _trainers_of(attempt: str, rank: int) -> list[Path]:
     marks = {f"DSFORGE_ATTEMPT_DIR={attempt}".encode(), f"RANK={rank}".encode()}
     marked = [path for path in Path("/proc").glob("[0-9]*") if marks <= _variables(path)]
     # So do the rank's wrapper, a host's guard, and what a trainer starts: it is what the wrapper started.
     wrapped = [path for path in marked if b"dsforge.rank.main" in _words(parent_of(path))]
-    (found,) = [path for path in wrapped if b"dsforge.rank." not in _words(path)]
-    return found
+    return [path for path in wrapped if b"dsforge.rank." not in _words(path)]
 
 
 def parent_of(process: Path) -> Path:

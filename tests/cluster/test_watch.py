@@ -26,7 +26,7 @@ from tests.support.recipes import ROOT, write
 
 pytestmark = pytest.mark.cluster
 
-WATCHDOG_SECONDS = 5
+WATCHDOG_SECONDS = 12
 SCRIPT = """\
 version: 1
 name: broken
