@@ -50,7 +50,7 @@ class Submission:
         write_state(self.run_dir.state, self._state)
 
     def submit(self, command: Sequence[str], environ: Mapping[str, str]) -> str:
-        """Submit the job and return its id, written down; OSError, DsforgeError DSF241, DSF246, DSF247."""
+        """Submit the job and return its id, written down; OSError, DsforgeError DSF241, DSF248, DSF247."""
         self.obey()
         try:
             self._job = self._scheduler.submit(command, environ)
@@ -86,7 +86,7 @@ class Submission:
         message = f"{self._scheduler.name} may have taken the job, and may not: {error}"
         how = RunExit(int(ExitCode.ENVIRONMENT), ExitKind.ENVIRONMENT.value, message)
         write_state(self.run_dir.state, replace(self._state, exit=how))
-        return self._error("DSF246", message, self._ways, ExitCode.ENVIRONMENT)
+        return self._error("DSF248", message, self._ways, ExitCode.ENVIRONMENT)
 
     def _refused(self, error: BatchError) -> DsforgeError:
         self._end("failed", RunExit(int(ExitCode.ENVIRONMENT), ExitKind.ENVIRONMENT.value, str(error)))

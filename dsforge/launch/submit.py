@@ -52,7 +52,7 @@ def submit_run(request: LaunchRequest, on_event: OnEvent) -> RunDir:
     """Make a run, submit its job and return its folder, which names the job.
 
     Signals wait until the job's id is written down, and then cancel it (DSF247). DsforgeError too when this
-    host cannot, the folder cannot be written, the scheduler refuses (DSF241) or may have taken it (DSF246).
+    host cannot, the folder cannot be written, the scheduler refuses (DSF241) or may have taken it (DSF248).
     """
     request = with_absolute_paths(request)
     scheduler = scheduler_of(request.plan)

@@ -113,7 +113,7 @@ def test_a_job_that_may_be_there_is_told_and_can_be_kept_from_starting(
     monkeypatch.setattr(batch, "_SUBMIT_SECONDS", 0.5)
     with pytest.raises(DsforgeError, match=words) as caught:
         submit(lines)
-    assert (caught.value.code, caught.value.exit_code) == ("DSF246", 3)
+    assert (caught.value.code, caught.value.exit_code) == ("DSF248", 3)
     run_dir, state = left(tmp_path)
     assert state.state == "queued"
     assert state.exit is not None
