@@ -14,6 +14,7 @@ from dsforge.base.batch import BatchError, Job
 from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode, ExitKind
+from dsforge.base.files import read_own
 from dsforge.base.schedulers import SCHEDULERS
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import ENDED_STATES, QUEUED, RunExit, RunState, read_state, write_state
@@ -180,7 +181,7 @@ def _look_up(run_dir: RunDir, job: BatchJob) -> Job:
 def _stop_timeout_seconds(run_dir: RunDir) -> float:
     """Return how long the ranks of a run may take for a checkpoint; 0 where its plan cannot be read."""
     try:
-        plan = loads((run_dir.bundle / "plan.json").read_text("utf-8"))
+        plan = loads(read_own(run_dir.bundle / "plan.json"))
         return float(plan["launch"]["stop_timeout_seconds"]) or math.inf
     except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return 0.0

@@ -224,7 +224,7 @@ class Kubelet(ApiServer):
                     environ[entry["name"]] = expand(entry["value"], environ)
                 else:
                     wanted = entry["valueFrom"]["secretKeyRef"]
-                    environ[entry["name"]] = (wanted["name"], wanted["key"])  # type: ignore[assignment]
+                    environ[entry["name"]] = (wanted["name"], wanted["key"])  # type: ignore[assignment]  # until `_start` looks it up
             threading.Thread(
                 target=self._start, args=(pod, template, container, environ, names), daemon=True
             ).start()
