@@ -78,7 +78,8 @@ class Launched:
 
     @property
     def run_dir(self) -> RunDir:
-        return RunDir(next(self.runs.iterdir()))
+        # Beside it lies, for moments, what a preflight tries the file system with.
+        return RunDir(next(path for path in self.runs.iterdir() if not path.name.startswith(".")))
 
     @property
     def state(self) -> RunState | None:
