@@ -79,7 +79,7 @@ class Launched:
     @property
     def run_dir(self) -> RunDir:
         # Beside it lies, for moments, what a preflight tries the file system with.
-        return RunDir(next(path for path in self.runs.iterdir() if not path.name.startswith(".")))
+        return RunDir(next(self.runs.glob("[!.]*")))
 
     @property
     def state(self) -> RunState | None:
@@ -101,7 +101,7 @@ class Launched:
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not (self.runs.exists() and ready()):
+        while not (any(self.runs.glob("[!.]*")) and ready()):
             assert self.process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)

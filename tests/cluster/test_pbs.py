@@ -66,7 +66,7 @@ class Pbs:
 
     @property
     def run_dir(self) -> RunDir:
-        return RunDir(next((self.folder / "runs").iterdir()))
+        return RunDir(next((self.folder / "runs").glob("[!.]*")))
 
     def wait_for_a_step(self, process: subprocess.Popen[str]) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS

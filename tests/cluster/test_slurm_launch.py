@@ -69,7 +69,7 @@ class Launched:
 
     @property
     def run_dir(self) -> RunDir:
-        return RunDir(next((self.folder / "runs").iterdir()))
+        return RunDir(next((self.folder / "runs").glob("[!.]*")))
 
     @property
     def job(self) -> str:

@@ -51,7 +51,7 @@ def test_a_script_of_the_users_own_goes_on_in_its_run_when_it_is_queued_again(sl
         time.sleep(3)  # within the same second its nodes still refuse it, as killed
         slurm.run("scontrol", "update", f"jobid={job}", "starttime=now")
         wait(lambda: list(tmp_path.glob("runs/*/attempt-2/metrics.jsonl")), tmp_path)
-        (folder,) = (tmp_path / "runs").iterdir()
+        (folder,) = (tmp_path / "runs").glob("[!.]*")
         state = read_state(RunDir(folder).state)
     finally:
         slurm.run("scancel", job, check=False)

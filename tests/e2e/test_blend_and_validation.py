@@ -139,7 +139,7 @@ def kill_a_rank_after(folder: Path, step: int) -> RunDir:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         assert time.monotonic() < deadline
-        runs = list((folder / "runs").iterdir()) if (folder / "runs").is_dir() else []
+        runs = list((folder / "runs").glob("[!.]*"))
         if runs and len(figures(RunDir(runs[0]), 1)[0]) >= step and whole_checkpoints(folder / "kept"):
             break
         time.sleep(0.02)

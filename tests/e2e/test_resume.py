@@ -76,7 +76,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[fl
 
 
 def the_run(folder: Path) -> RunDir:
-    (path,) = (folder / "runs").iterdir()
+    (path,) = (folder / "runs").glob("[!.]*")
     return RunDir(path)
 
 
@@ -85,7 +85,7 @@ def kill_a_rank_after(folder: Path, step: int) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         assert time.monotonic() < deadline
-        if (folder / "runs").is_dir() and list((folder / "runs").iterdir()):
+        if list((folder / "runs").glob("[!.]*")):
             run = the_run(folder)
             done = len(metrics(run, 1))
             if done >= step and whole_checkpoints(folder / "kept"):

@@ -60,7 +60,7 @@ class RecipeRun:
 
     def _runs(self) -> list[Path]:
         root = self.folder / "runs"
-        return list(root.iterdir()) if root.is_dir() else []
+        return list(root.glob("[!.]*"))
 
     @property
     def run_dir(self) -> RunDir:

@@ -46,7 +46,7 @@ class Supervised:
 
     @property
     def run_dir(self) -> RunDir:
-        (path,) = (self.folder / "runs").iterdir()
+        (path,) = (self.folder / "runs").glob("[!.]*")
         return RunDir(path)
 
     @property
