@@ -102,6 +102,11 @@ class Layout(Frozen):
     stages: tuple[Stage, ...]
 
     @property
+    def expert_tp(self) -> int:
+        """TP of the experts: those that several ranks share out stay whole."""
+        return self.tp if self.ep == 1 else 1
+
+    @property
     def fullest_rank_bytes(self) -> int:
         """The largest total of a rank."""
         return max(stage.total_bytes_per_rank for stage in self.stages)

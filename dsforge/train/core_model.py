@@ -13,6 +13,7 @@ from torch import nn
 
 from dsforge.plan.types import Plan, Stage
 from dsforge.train.dropout import Dropout, Site
+from dsforge.train.experts import expert_options
 from dsforge.train.layers import FinalNorm, Head, Layer, PositionEmbedding, WordEmbedding, transformer_config
 from dsforge.train.recompute import block_size, run
 from dsforge.train.world import Groups
@@ -92,6 +93,7 @@ def make_chunks(plan: Plan, groups: Groups, stage: Stage) -> list[Chunk]:
         "sequence_parallel": layout.sequence_parallel,
         "params_dtype": precision,
         "bf16": precision is torch.bfloat16,
+        **expert_options(plan),
     }
     # Layers are built one by one; told of stages they would count themselves anew.
     of_layers = transformer_config(plan.model, layout.tp, **ours)

@@ -35,6 +35,7 @@ from torch.nn import functional
 from dsforge.plan.types import Model, Train
 from dsforge.train.attention import CausalAttention, Running
 from dsforge.train.dropout import Dropout, Site
+from dsforge.train.experts import expert_mlp, global_name, has_experts
 from dsforge.train.world import Groups
 
 Flow = tuple[torch.Tensor, torch.Tensor]
@@ -86,6 +87,7 @@ def transformer_config(model: Model, tp: int, **options: Any) -> TransformerConf
         layernorm_epsilon=model.norm_eps,
         add_bias_linear=model.linear_bias,
         gated_linear_unit=swiglu,
+        qk_layernorm=model.qk_norm,
         activation_func=functional.silu if swiglu else partial(functional.gelu, approximate="tanh"),
         bias_activation_fusion=False,
         bias_dropout_fusion=False,
@@ -116,7 +118,7 @@ def _dropout_add(dropout: Dropout, running: Running) -> Callable[..., Any]:
     return for_mode
 
 
-def _layer_spec(train: Train, index: int, running: Running) -> TransformerLayerSubmodules:
+def _layer_spec(model: Model, train: Train, index: int, running: Running) -> TransformerLayerSubmodules:
     attention = Dropout.at(train.attention_dropout, train.seed, Site.ATTENTION, index)
     after_attention = Dropout.at(train.dropout, train.seed, Site.AFTER_ATTENTION, index)
     after_mlp = Dropout.at(train.dropout, train.seed, Site.AFTER_MLP, index)
@@ -132,18 +134,20 @@ def _layer_spec(train: Train, index: int, running: Running) -> TransformerLayerS
                     CausalAttention, dropout=attention, running=running, recompute=selective
                 ),
                 linear_proj=RowParallelLinear,
-                q_layernorm=IdentityOp,
-                k_layernorm=IdentityOp,
+                q_layernorm=Norm if model.qk_norm else IdentityOp,
+                k_layernorm=Norm if model.qk_norm else IdentityOp,
             ),
         ),
         self_attn_bda=_dropout_add(after_attention, running),
         pre_mlp_layernorm=Norm,
-        mlp=ModuleSpec(
-            module=MLP,
-            submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear),
-        ),
+        mlp=expert_mlp() if has_experts(model, index) else _dense_mlp(),
         mlp_bda=_dropout_add(after_mlp, running),
     )
+
+
+def _dense_mlp() -> ModuleSpec:
+    linear = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
+    return ModuleSpec(module=MLP, submodules=linear)
 
 
 class WordEmbedding(nn.Module):
@@ -232,9 +236,11 @@ class Layer(nn.Module):
         self.part = groups.shard if config.sequence_parallel else 0
         self.body = TransformerLayer(
             config,
-            _layer_spec(train, index, self.running),
+            _layer_spec(model, train, index, self.running),
             layer_number=index + 1,
-            pg_collection=ProcessGroupCollection(tp=groups.tensor, pp=groups.alone, cp=groups.alone),
+            pg_collection=ProcessGroupCollection(
+                tp=groups.tensor, pp=groups.alone, cp=groups.alone, **groups.experts
+            ),
         )
 
     def forward(self, flow: Flow) -> Flow:
@@ -250,7 +256,7 @@ class Layer(nn.Module):
     def global_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield (global name, parameter)."""
         for name, parameter in self.body.named_parameters():
-            yield f"layers.{self.index}.{name}", parameter
+            yield f"layers.{self.index}.{global_name(name, self.body.mlp)}", parameter
 
 
 class FinalNorm(nn.Module):
