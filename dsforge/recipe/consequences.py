@@ -92,6 +92,8 @@ CONSEQUENCES: dict[str, Consequence] = {
     "train.recompute_every": _E,
     "train.dropout": _C,
     "train.attention_dropout": _C,
+    "train.balance_loss": _C,
+    "train.balance_over": _C,
     "train.seed": _C,
     **dict.fromkeys(
         (

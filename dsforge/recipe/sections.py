@@ -208,6 +208,14 @@ class TrainSection(Section):
         default=0.0, description="Share dropped of embeddings and of what attention and MLP add."
     )
     attention_dropout: Ratio = Field(default=0.0, description="Share dropped of attention probabilities.")
+    balance_loss: RateOrZero = Field(
+        default=0.0, description="Coefficient of the loss that keeps experts evenly used; 0: none."
+    )
+    balance_over: Literal["layer", "model"] = Field(
+        default="layer",
+        description="What that loss is taken over: each layer by itself, summed, or all layers together, "
+        "as Hugging Face's models do.",
+    )
     seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = Field(
         default=1234, description="Seed of weights, data order and dropout."
     )

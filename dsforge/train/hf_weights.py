@@ -24,21 +24,21 @@ from dsforge.recipe.model_file import MOST_CONFIG_BYTES
 from dsforge.records.weights import Unfit, Unreadable, find_tensors, matched
 from dsforge.train import initial, world
 from dsforge.train.held import fill
-from dsforge.train.hf_names import parts
-from dsforge.train.parameters import model_parameters
+from dsforge.train.hf_names import parts, to_hugging_face, together
 
 
 @torch.no_grad()
 def draw(parameters: Mapping[str, nn.Parameter], plan: Plan, rank: int) -> None:
     """Fill parameters (Hugging Face names) with the weights that every trainer starts from."""
     named = parts(plan.model)
-    for spec in model_parameters(plan.model):
-        held = {part: parameters[part.name] for part in named[spec.name]}
+    for specs in together(plan.model):
+        held = {part.name: parameters[part.name] for part in named[specs[0].name]}
         with _open_to_fill(list(held.values()), rank) as fills:
             if fills:
-                whole = initial.draw(spec, plan.model, plan.train.seed)
-                for part, parameter in held.items():
-                    fill(parameter, part.of(whole))
+                drawn = (initial.draw(spec, plan.model, plan.train.seed) for spec in specs)
+                beside = (named[spec.name] for spec in specs)
+                for name, whole in to_hugging_face(zip(drawn, beside, strict=True)).items():
+                    fill(held[name], whole)
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from dsforge.plan.resolve import make_plan
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import load_recipe
 from dsforge.train import hf_weights, reference
-from dsforge.train.hf_names import from_hugging_face, parts
+from dsforge.train.hf_names import from_hugging_face, parts, to_hugging_face
 from dsforge.train.hugging_face import WithLoss, make_model
 from dsforge.train.run import resumed_from
 from tests.support.recipes import SMALL, plan_of, write
@@ -83,8 +83,7 @@ def test_any_weights_mean_the_same_under_either_name(shape: str):
     plan = plan_for(SHAPES[shape])
     weights = restless(reference.first_weights(plan.model, 1))
     model = make_model(plan, torch.device("cpu"), {})
-    held = parts(plan.model).items()
-    named = {part.name: part.of(weights[name]).contiguous() for name, some in held for part in some}
+    named = to_hugging_face((weights[name], some) for name, some in parts(plan.model).items())
     model.load_state_dict(named, strict=False)
     assert set(named) == set(dict(model.named_parameters()))
     tokens = torch.arange(2 * 40).view(2, 40) * 7 % 71
