@@ -58,6 +58,8 @@ class Experts:
     shared_ffn_hidden: int = 0
     shared_gate: bool = False
     router_bias: bool = False
+    normalised: bool = True
+    """The chosen experts' shares of a token add up to 1; else they are those among all experts."""
     dense_layers: tuple[int, ...] = ()
 
 

@@ -116,6 +116,9 @@ def shape_of(row: Mapping[str, Any], name: str, nominal: int | None, seq_len: in
     hidden, heads = row["hidden"], row["heads"]
     # Llama's feed-forward width: 2/3 of 4 x hidden, up to a multiple of 256 (Touvron et al. 2023, sec. 2.2).
     default_ffn = -(-(8 * hidden // 3) // 256) * 256 if family.traits.gated else 4 * hidden
+    experts = _experts(row.get("experts"))
+    if experts is not None and not experts.dense_layers:
+        default_ffn = experts.ffn_hidden
     return Shape(
         name=name,
         arch=family.name,
@@ -133,7 +136,7 @@ def shape_of(row: Mapping[str, Any], name: str, nominal: int | None, seq_len: in
         nominal_parameters=nominal,
         embedding_width=row.get("embedding_width", hidden),
         traits=replace(family.traits, **{key: row[key] for key in TRAITS if key in row}),
-        experts=_experts(row.get("experts")),
+        experts=experts,
         latent=LatentAttention(**row["latent"]) if "latent" in row else None,
     )
 

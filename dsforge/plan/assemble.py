@@ -43,6 +43,7 @@ from dsforge.recipe.interface import AUTO, is_found_on_hosts
 from dsforge.recipe.job_sections import KubernetesSection, PbsSection, SlurmSection
 from dsforge.recipe.settled import SettledRecipe
 
+_WHY_OFF = {"output_router_logits": "`train.balance_loss` is what keeps experts evenly used"}
 BUILTIN_VOCAB_LIMIT = 4096
 """Largest tokenizer trained on the built-in corpus: a few megabytes of text fill no more."""
 
@@ -65,7 +66,9 @@ def assemble(
         hf_config = training_config(given, shape.name)
         off = (key for key, value in hf_config.items() if value == 0.0 and given.get(key, value) != value)
         for key in sorted(off):
-            resolved.decide(f"model.{key}", hf_config[key], "the trainer applies no dropout")
+            resolved.decide(
+                f"model.{key}", hf_config[key], _WHY_OFF.get(key, "the trainer applies no dropout")
+            )
     values = values_of(recipe, shape, hardware, resolved)
     section = program_of(recipe)
     external = program(section, values) if section else None

@@ -132,6 +132,11 @@ class Batch(Frozen):
 class Train(Frozen):
     """Length, precision, recomputation, dropout and seed; `recompute_every`: layers of a recomputed block.
 
+    `balance_loss` is the coefficient of the loss that keeps experts evenly used (Fedus et al. 2021, equations
+    4 to 6), of which the gradient alone is taken: over each layer by itself, summed, or as Hugging Face's
+    models have it, with the choices and chances of all layers averaged first and choices counted
+    `experts.active` times as much.
+
     Validation follows every `eval_every`-th step and the last, on the same `eval_samples` samples; both 0:
     none.
     """
@@ -144,6 +149,8 @@ class Train(Frozen):
     recompute_every: int = 1
     dropout: float = 0.0
     attention_dropout: float = 0.0
+    balance_loss: float = 0.0
+    balance_over: Literal["layer", "model"] = "layer"
     seed: int
 
 

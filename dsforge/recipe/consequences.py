@@ -41,6 +41,12 @@ CONSEQUENCES: dict[str, Consequence] = {
             "model.max_positions",
             "model.rope_theta",
             "model.norm_eps",
+            "model.experts",
+            "model.experts.count",
+            "model.experts.active",
+            "model.experts.ffn_hidden",
+            "model.experts.normalised",
+            "model.experts.dense_layers",
         ),
         _C,
     ),
@@ -92,6 +98,8 @@ CONSEQUENCES: dict[str, Consequence] = {
     "train.recompute_every": _E,
     "train.dropout": _C,
     "train.attention_dropout": _C,
+    "train.balance_loss": _C,
+    "train.balance_over": _C,
     "train.seed": _C,
     **dict.fromkeys(
         (

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dsforge.train import quiet, replicas, world
+from dsforge.train.balance import balance_of
 from dsforge.train.context import RankContext
 from dsforge.train.hugging_face import WithLoss, bare_model, global_tensors, set_weights
 from dsforge.train.torch_engine import PRECISIONS, TorchEngine
@@ -53,7 +54,7 @@ def build(
         set_weights(model, context)
     if plan.train.recompute == "full":
         replicas.recompute_blocks(model)
-    module: nn.Module = WithLoss(model)
+    module: nn.Module = WithLoss(model, balance_of(plan))
     if plan.train.precision != "fp32":
         module = Autocast(module, device, PRECISIONS[plan.train.precision])
     wrapped = DistributedDataParallel(

@@ -23,6 +23,7 @@ from torch.distributed.fsdp import (
 
 from dsforge.plan.types import Plan
 from dsforge.train import quiet, replicas, world
+from dsforge.train.balance import balance_of
 from dsforge.train.context import RankContext
 from dsforge.train.hugging_face import WithLoss, bare_model, global_tensors, set_weights
 from dsforge.train.torch_engine import PRECISIONS, TorchEngine
@@ -46,7 +47,7 @@ def build(
         model = bare_model(plan, torch.float32, torch.device("cpu"))
     if plan.train.recompute == "full":
         replicas.recompute_blocks(model)
-    module = WithLoss(model)
+    module = WithLoss(model, balance_of(plan))
     shard(module, model, plan, device)
     if not restored:
         set_weights(model, context)

@@ -16,6 +16,7 @@ from dsforge.train.loss_scale import LossScale
 from tests.support.recipes import plan_of
 from tests.support.replica_ranks import FAR_TOO_LARGE, REPLICAS, Text, train
 
+EXPERTS: dict[str, Any] = {"experts": {"count": 4, "active": 2, "ffn_hidden": 40}, "balance_loss": 0.1}
 CASES: dict[str, dict[str, Any]] = {
     "zero-1": {"zero": 1, "arch": "llama"},
     "zero-2-gpt": {"zero": 2, "arch": "gpt"},
@@ -24,6 +25,8 @@ CASES: dict[str, dict[str, Any]] = {
     "zero-3-bf16": {"zero": 3, "arch": "llama", "precision": "bf16"},
     "ddp-bf16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "bf16"},
     "zero-2-fp16": {"zero": 2, "arch": "llama", "precision": "fp16"},
+    "zero-3-experts-recomputed": {"zero": 3, "arch": "mixtral", "recompute": "full", **EXPERTS},
+    "ddp-experts": {"trainer": "ddp", "zero": 0, "arch": "qwen3", **EXPERTS, "balance_over": "model"},
     "ddp-fp16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "fp16"},
 }
 TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3, "fp16": 1e-3}
@@ -32,7 +35,8 @@ STEPS = 10
 
 def plan_for(case: dict[str, Any]) -> Plan:
     heads = {"heads": 4, "kv_heads": 4 if case["arch"] == "gpt" else 2}
-    shape = {"arch": case["arch"], "layers": 2, "hidden": 32, "ffn_hidden": 80, "vocab": 61, **heads}
+    inner = {"experts": case["experts"]} if "experts" in case else {"ffn_hidden": 80}
+    shape = {"arch": case["arch"], "layers": 2, "hidden": 32, "vocab": 61, **heads, **inner}
     where = case.get("offload", "none")
     return plan_of(
         {
@@ -46,6 +50,8 @@ def plan_for(case: dict[str, Any]) -> Plan:
                 "steps": STEPS,
                 "precision": case.get("precision", "fp32"),
                 "recompute": case.get("recompute", "none"),
+                "balance_loss": case.get("balance_loss", 0.0),
+                "balance_over": case.get("balance_over", "layer"),
             },
             "optimizer": {"lr": 5e-3, "warmup_steps": 2, "grad_clip": 0.3, "lr_schedule": "constant"},
         }
