@@ -30,6 +30,8 @@ def layout_facts(plan: Plan) -> dict[str, int]:
         facts["fp16"] = 1
     if layout.vp > 1:
         facts["vp"] = layout.vp
+    if layout.ep > 1:
+        facts["ep"] = layout.ep
     facts |= {f"layers_of_stage_{stage.stage}": stage.layers for stage in layout.stages}
     return facts
 

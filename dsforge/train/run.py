@@ -82,7 +82,7 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
         if context.dump_dir is not None:
             specs = {spec.name: spec for spec in model_parameters(plan.model)}
             tensors = trainer.global_tensors(whole_shards(engine.parameters), plan.model)
-            dump(tensors, specs, where, context.dump_dir)
+            dump(tensors, specs, where, plan.layout, context.dump_dir)
         recorder.event("finished", f"{plan.train.steps} steps done", memory=memory_peaks(device))
     torch.distributed.destroy_process_group()
     return ended
