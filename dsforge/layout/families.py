@@ -40,8 +40,8 @@ def differences(
 ) -> list[str]:
     """Return what tells a shape from the nearest of some plain families; empty when it is of one of them.
 
-    A window that no sequence of `seq_len` tokens leaves changes nothing, nor do the traits `besides`, of which
-    `experts` are those that a router alone chooses among.
+    A window that no sequence of `seq_len` tokens leaves changes nothing, nor do the traits `besides`;
+    `experts` among them are those that a router alone chooses from.
     """
     own = {trait: value for trait, value in asdict(shape.traits).items() if trait not in besides}
     if "window" in own and shape.traits.window is not None and shape.traits.window >= seq_len:

@@ -41,7 +41,6 @@ CONSEQUENCES: dict[str, Consequence] = {
             "model.max_positions",
             "model.rope_theta",
             "model.norm_eps",
-            "model.experts",
             "model.experts.count",
             "model.experts.active",
             "model.experts.ffn_hidden",

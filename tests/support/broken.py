@@ -46,6 +46,11 @@ _SCRIPT = "trainer: external\nexternal: {{flavour: script, path: x, entry: y.py,
 )
 _PODS = "image: a, volumes: {a: /m}"
 _PARALLEL = "{tp: 2, pp: 2, dp: 2, zero: 1}"
+_ON_EXPERTS = (
+    (", ffn_hidden: 176, vocab: 512", ", vocab: 512, experts: {@}"),
+    (_PARALLEL, "{zero: 1}"),
+    (_LAST, f"{_LAST}\ntrainer: transformers"),
+)
 
 BROKEN = (
     _one("DSF101", _LLAMA, _LLAMA.replace("heads: 4, kv_heads: 2", "heads: 5"), "tp: 2", "parallel.tp=1"),
@@ -154,12 +159,53 @@ BROKEN = (
         "train.recompute_every=2",
     ),
     Broken(
+        "DSF790",
+        (
+            (_PARALLEL, "{zero: 1}"),
+            (_LAST, f"{_LAST}\ntrainer: transformers"),
+            ("fp32", "fp32, balance_loss: 0.01"),
+        ),
+        "balance_loss",
+        "train.balance_loss=0.0",
+    ),
+    _one("DSF790", "fp32", "fp32, balance_over: model", "balance_over", "train.balance_over=layer"),
+    Broken(
+        "DSF791",
+        (*_ON_EXPERTS, ("@", "count: 4, active: 5, ffn_hidden: 8")),
+        "active",
+        "model.experts.active=4",
+    ),
+    Broken(
+        "DSF791",
+        (*_ON_EXPERTS, ("@", "count: 4, active: 2, ffn_hidden: 8, dense_layers: [0, 4]")),
+        "dense_layers",
+        "model.experts.dense_layers=[0]",
+    ),
+    Broken(
+        "DSF791",
+        (*_ON_EXPERTS, ("@", "count: 4, active: 2, ffn_hidden: 8, dense_layers: [0, 1, 2, 3]")),
+        "dense_layers",
+        None,
+    ),
+    Broken(
+        "DSF108",
+        (*_ON_EXPERTS, ("@", "count: 4, active: 2, ffn_hidden: 8"), ("experts:", "ffn_hidden: 9, experts:")),
+        "ffn_hidden: 9",
+        None,
+    ),
+    Broken(
         "DSF134",
         (("gpu: cpu", "gpu: a100-sxm-80gb"), ("fp32", "fp32, attention_dropout: 0.1")),
         "attention_dropout",
         None,
     ),
     _one("DSF141", _MODEL, "qwen3-0.6b", "model", None),
+    Broken(
+        "DSF141",
+        ((_MODEL, "mixtral-8x7b"), (_PARALLEL, "{zero: 3}")),
+        "model: mixtral-8x7b",
+        "trainer=transformers",
+    ),
     Broken(
         "DSF141",
         (
@@ -476,6 +522,7 @@ NOT_HONOURED = {
     "offload.parameters": "nvme",
     "offload.path": "/nvme",
     "train.precision": "fp16",
+    "train.balance_loss": "0.01",
     "checkpoint.init": "weights",
     "monitor.wandb": "true",
     "monitor.prometheus": "true",
