@@ -46,11 +46,9 @@ _SCRIPT = "trainer: external\nexternal: {{flavour: script, path: x, entry: y.py,
 )
 _PODS = "image: a, volumes: {a: /m}"
 _PARALLEL = "{tp: 2, pp: 2, dp: 2, zero: 1}"
-_ON_EXPERTS = (
-    (", ffn_hidden: 176, vocab: 512", ", vocab: 512, experts: {@}"),
-    (_PARALLEL, "{zero: 1}"),
-    (_LAST, f"{_LAST}\ntrainer: transformers"),
-)
+_EXPERTS = (", ffn_hidden: 176, vocab: 512", ", vocab: 512, experts: {@}")
+_ON_EXPERTS = (_EXPERTS, (_PARALLEL, "{zero: 1}"), (_LAST, f"{_LAST}\ntrainer: transformers"))
+_CORE = (_LAST, f"{_LAST}\ntrainer: megatron-core")
 
 BROKEN = (
     _one("DSF101", _LLAMA, _LLAMA.replace("heads: 4, kv_heads: 2", "heads: 5"), "tp: 2", "parallel.tp=1"),
@@ -188,6 +186,18 @@ BROKEN = (
         None,
     ),
     Broken(
+        "DSF785",
+        (_EXPERTS, _CORE, ("@", "count: 4, active: 2, ffn_hidden: 8")),
+        "parallel:",
+        "parallel.sequence_parallel=true",
+    ),
+    Broken(
+        "DSF785",
+        (_EXPERTS, _CORE, (_PARALLEL, "{zero: 1}"), ("@", "count: 4, active: 1, ffn_hidden: 8")),
+        "model:",
+        None,
+    ),
+    Broken(
         "DSF108",
         (*_ON_EXPERTS, ("@", "count: 4, active: 2, ffn_hidden: 8"), ("experts:", "ffn_hidden: 9, experts:")),
         "ffn_hidden: 9",
@@ -199,7 +209,7 @@ BROKEN = (
         "attention_dropout",
         None,
     ),
-    _one("DSF141", _MODEL, "qwen3-0.6b", "model", None),
+    _one("DSF141", _MODEL, "qwen3-0.6b", "model", "trainer=megatron-core"),
     Broken(
         "DSF141",
         ((_MODEL, "mixtral-8x7b"), (_PARALLEL, "{zero: 3}")),

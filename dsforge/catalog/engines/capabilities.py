@@ -40,6 +40,8 @@ class Capabilities:
     """DeepSpeed trains, so that its faults are the trainer's."""
     offloads_together: bool
     """Optimizer states live where parameters do: one is not offloaded without the other."""
+    splits_for_experts: bool
+    """With TP, sequences of a model with experts are split: each token is sent to its experts once."""
     honours: dict[str, Honoured]
 
     def takes(self, key: str, value: Any) -> bool:
@@ -60,6 +62,7 @@ def capabilities(trainer: str) -> Capabilities:
         hugging_face=table["hugging_face"],
         deepspeed=table.get("deepspeed", True),
         offloads_together=table.get("offloads_together", False),
+        splits_for_experts=table.get("splits_for_experts", False),
         honours={
             key: Honoured(tuple(row["values"]), row["why"])
             for key, row in table["honours"].items()

@@ -11,7 +11,7 @@ from dsforge.rules.registry import Found, Rule
 
 def _check(facts: Facts) -> Iterator[Found]:
     experts, parallel = facts.shape.experts, facts.recipe.parallel
-    if facts.capabilities.trainer != "megatron-core" or experts is None:
+    if not facts.capabilities.splits_for_experts or experts is None:
         return
     if experts.normalised and experts.active == 1:
         yield Found(
