@@ -36,7 +36,9 @@ def dump(
     first = where.replica == 0
     # Ranks of a stage deal out its experts in turn, whatever their shard and replica.
     has_first = where.replica * layout.tp + where.shard < layout.ep if layout.ep > 1 else first
-    tensors = {name: whole for name, whole in tensors.items() if (has_first if specs[name].of_expert else first)}
+    tensors = {
+        name: whole for name, whole in tensors.items() if (has_first if specs[name].of_expert else first)
+    }
     if not tensors:
         return
     cuts = {

@@ -28,7 +28,9 @@ def train(rank: int, folder: Path, plan: Plan) -> None:
     torch.set_num_threads(1)
     device, half = torch.device("cpu"), plan.train.steps // 2
     megatron_core.import_libraries(device)
-    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=plan.layout.world_size)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=plan.layout.world_size
+    )
     groups = megatron_core.make_groups(plan.layout)
     context = RankContext(
         plan=plan,

@@ -63,7 +63,9 @@ def test_copies_of_a_tied_weight_must_be_equal(tmp_path, specs, plan):
 def test_experts_come_once_each_from_wherever_they_are(tmp_path, make_plan, ep):
     """TP 2 x DP 2: with EP 4 the second replica has experts that the first one lacks, with EP 2 the same."""
     experts = {"count": 4, "active": 2, "ffn_hidden": 8, "dense_layers": (1,)}
-    plan = make_plan(model__padded_vocab=256, model__experts=experts, layout__tp=2, layout__dp=2, layout__ep=ep)
+    plan = make_plan(
+        model__padded_vocab=256, model__experts=experts, layout__tp=2, layout__dp=2, layout__ep=ep
+    )
     specs = {spec.name: spec for spec in model_parameters(plan.model)}
     full = {name: torch.randn(spec.shape) for name, spec in specs.items()}
     for rank in range(4):
