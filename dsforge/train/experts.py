@@ -51,7 +51,7 @@ def has_experts(model: Model, layer: int) -> bool:
 
 
 class Router(TopKRouter):
-    """megatron-core's router; without Transformer Engine its own scoring asks for a name that is not there."""
+    """megatron-core's router, whose own scoring needs Transformer Engine, though it asks for none."""
 
     def gating(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return scores [s, b, experts] of hidden states [s, b, h]."""

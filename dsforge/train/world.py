@@ -54,8 +54,8 @@ class Seat:
 class Groups:
     """`topology` maps ranks to coordinates; `shard` is this rank's as its layers know it.
 
-    For layers that split: `tensor` is the TP group, `alone` holds this rank only, `experts` by name those that
-    megatron-core's experts ask for.
+    For layers that split: `tensor` is the TP group, `alone` holds this rank only, `experts` are those that
+    megatron-core's experts ask for, by name.
     """
 
     topology: Any

@@ -15,11 +15,11 @@ def _check(facts: Facts) -> Iterator[Found]:
         return
     if experts.normalised and experts.active == 1:
         yield Found(
-            f"each token of {facts.shape.name} is sent to 1 expert, whose share is 1 whatever the router says",
+            f"a token of {facts.shape.name} is sent to 1 expert, whose share is 1 whatever the router says",
             "model",
             "two experts a token, or shares that are not normalised",
         )
-    if parallel.tp != "auto" and parallel.tp > 1 and parallel.sequence_parallel is False:
+    if parallel.tp > 1 and not parallel.sequence_parallel:
         yield Found(
             f"with TP {parallel.tp} every shard would send each token of a sequence to its experts",
             "parallel.sequence_parallel",
