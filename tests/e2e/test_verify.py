@@ -154,6 +154,17 @@ def test_megatron_cores_interleaved_stages_equal_the_reference(tmp_path):
     assert not any(change["key"].startswith("parallel.") for change in result["changed"])
 
 
+def test_megatron_cores_experts_equal_the_reference(tmp_path):
+    """Experts shared out over replicas of both stages, a balance loss that counts, blocks of two layers."""
+    words = ("trainer=megatron-core", "parallel.ep=2", "train.balance_loss=0.05")
+    words += ("model.experts={count: 4, active: 2, ffn_hidden: 96, dense_layers: [1]}",)
+    wanted = {"arch": "mixtral", "tied": "false", "pp": 2, "dp": 2, "zero": 1}
+    wanted |= {"recompute": "full", "recompute_every": 2}
+    code, result = verify(tmp_path, *words, **wanted)
+    assert_same(code, result, **{**wanted, "tied": False})
+    assert not any(change["key"].startswith(("parallel.", "model.experts")) for change in result["changed"])
+
+
 def test_bf16_with_a_pipeline_stays_within_its_tolerance(tmp_path):
     code, result = verify(tmp_path, tp=2, pp=2, precision="bf16", recompute="full", arch="llama", tied="true")
     assert code == 0, result
