@@ -36,6 +36,7 @@ from dsforge.plan.types import Model, Train
 from dsforge.train.attention import CausalAttention, Running
 from dsforge.train.dropout import Dropout, Site
 from dsforge.train.experts import expert_mlp, global_name, has_experts
+from dsforge.train.norms import HeadNorm
 from dsforge.train.world import Groups
 
 Flow = tuple[torch.Tensor, torch.Tensor]
@@ -87,7 +88,6 @@ def transformer_config(model: Model, tp: int, **options: Any) -> TransformerConf
         layernorm_epsilon=model.norm_eps,
         add_bias_linear=model.linear_bias,
         gated_linear_unit=swiglu,
-        qk_layernorm=model.qk_norm,
         activation_func=functional.silu if swiglu else partial(functional.gelu, approximate="tanh"),
         bias_activation_fusion=False,
         bias_dropout_fusion=False,
@@ -118,7 +118,10 @@ def _dropout_add(dropout: Dropout, running: Running) -> Callable[..., Any]:
     return for_mode
 
 
-def _layer_spec(model: Model, train: Train, index: int, running: Running) -> TransformerLayerSubmodules:
+def _layer_spec(
+    model: Model, train: Train, groups: Groups, index: int, running: Running
+) -> TransformerLayerSubmodules:
+    of_heads = ModuleSpec(module=HeadNorm, params={"group": groups.tensor}) if model.qk_norm else IdentityOp
     attention = Dropout.at(train.attention_dropout, train.seed, Site.ATTENTION, index)
     after_attention = Dropout.at(train.dropout, train.seed, Site.AFTER_ATTENTION, index)
     after_mlp = Dropout.at(train.dropout, train.seed, Site.AFTER_MLP, index)
@@ -134,8 +137,8 @@ def _layer_spec(model: Model, train: Train, index: int, running: Running) -> Tra
                     CausalAttention, dropout=attention, running=running, recompute=selective
                 ),
                 linear_proj=RowParallelLinear,
-                q_layernorm=Norm if model.qk_norm else IdentityOp,
-                k_layernorm=Norm if model.qk_norm else IdentityOp,
+                q_layernorm=of_heads,
+                k_layernorm=of_heads,
             ),
         ),
         self_attn_bda=_dropout_add(after_attention, running),
@@ -236,7 +239,7 @@ class Layer(nn.Module):
         self.part = groups.shard if config.sequence_parallel else 0
         self.body = TransformerLayer(
             config,
-            _layer_spec(model, train, index, self.running),
+            _layer_spec(model, train, groups, index, self.running),
             layer_number=index + 1,
             pg_collection=ProcessGroupCollection(
                 tp=groups.tensor, pp=groups.alone, cp=groups.alone, **groups.experts
