@@ -143,6 +143,10 @@ def _print(made: Plan, time: Estimate | str, memory: Memory) -> None:
     tokens = made.train.steps * batch.global_size * batch.seq_len
     output.line(f"  length   {made.train.steps} steps, {format_count(tokens)} tokens")
     output.line(f"  dropout  {made.train.dropout:g}, of attention {made.train.attention_dropout:g}")
+    if (experts := made.model.experts) is not None:
+        over = {"layer": "each layer", "model": "all layers together"}[made.train.balance_over]
+        loss = f"balance loss {made.train.balance_loss:g} over {over}"
+        output.line(f"  experts  {experts.active} of {experts.count} for a token, {loss}")
     output.line(f"  data     {_data(made)}")
     if made.train.eval_every:
         output.line(f"  valid    {_validation(made)}")

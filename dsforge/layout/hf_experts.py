@@ -44,7 +44,8 @@ def expert_tensors(shape: Shape, layer: int) -> Iterator[Tensor]:
 
 def pieces_in_files(shape: Shape) -> dict[str, Pieces]:
     """Return the pieces of the tensors that files cut, or name, otherwise than the model, by its names."""
-    names, pieces = _names(shape), {}
+    names = _names(shape)
+    pieces: dict[str, Pieces] = {}
     for layer in layers_with_experts(shape):
         assert shape.experts is not None
         model, file = f"model.layers.{layer}.mlp", _place(shape, layer)

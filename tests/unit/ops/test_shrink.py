@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,25 @@ def test_a_config_of_hugging_face_becomes_a_tiny_shape_of_its_family(tmp_path: P
     assert plan.model.hf_config["model_type"] == "qwen2"
     assert (plan.model.qkv_bias, plan.model.padded_vocab, plan.model.rope_theta) == (True, 257, 2e4)
     assert plan.checkpoint.init is None
+
+
+@pytest.mark.parametrize("preset", ["mixtral-8x7b", "qwen3-30b-a3b"])
+def test_experts_stay_experts_and_become_few(tmp_path: Path, preset: str):
+    (tmp_path / "recipe.yaml").write_text(
+        f"{{version: 1, model: {preset}, trainer: transformers, batch: {{global: 64, seq_len: 512}}, "
+        "cluster: {nodes: 8, gpus_per_node: 8, gpu: h100-sxm-80gb}, "
+        "parallel: {zero: 3}, train: {balance_loss: 0.02}}"
+    )
+    loaded = load_recipe(tmp_path / "recipe.yaml")
+    original = make_plan(loaded)
+    small = shrink(loaded.recipe, original, 4)
+    told = {change.key: (change.recipe, change.used) for change in small.changes}
+    assert told["model.experts.count"] == (original.model.experts.count, 4)
+    plan = make_plan(shrunk_recipe(loaded, small))
+    assert plan.model.experts == replace(original.model.experts, count=4, active=2, ffn_hidden=88)
+    assert (plan.model.arch, plan.model.qk_norm) == (original.model.arch, original.model.qk_norm)
+    assert plan.model.hf_config["model_type"] in ("mixtral", "qwen3_moe")
+    assert (plan.train.balance_loss, plan.layout.zero) == (0.02, 3)
 
 
 def test_each_change_is_told():

@@ -34,7 +34,11 @@ SHAPES: dict[str, dict[str, Any]] = {
     "llama-tied-wide-heads": {"arch": "llama", "tied": True, "head_dim": 20},
     "qwen2": {"arch": "qwen2"},
     "qwen3": {"arch": "qwen3", "tied": True, "head_dim": 24},
-    "mixtral": {"arch": "mixtral", "experts": {"count": 5, "active": 2, "ffn_hidden": 20}},
+    "mixtral": {
+        "arch": "mixtral",
+        "ffn_hidden": None,
+        "experts": {"count": 5, "active": 2, "ffn_hidden": 20},
+    },
     "qwen3-moe": {
         "arch": "qwen3",
         "ffn_hidden": 28,
@@ -120,6 +124,14 @@ def test_the_parts_of_a_grouped_attention_weight_by_hand():
     gate, up = parts(plan.model)["layers.0.mlp.linear_fc1.weight"]
     assert (gate.rows.tolist(), up.rows.tolist()) == ([0, 1, 2], [3, 4, 5])
     assert up.name == "model.layers.0.mlp.up_proj.weight"
+
+
+def test_a_config_that_asks_for_a_balance_loss_is_told_where_it_is_set(tmp_path: Path):
+    experts = {"num_local_experts": 3, "num_experts_per_tok": 2, "output_router_logits": True}
+    plan = plan_of_config(tmp_path, {"model_type": "mixtral", **BARE["llama"], **experts, "vocab_size": 61})
+    (decision,) = (one for one in plan.decisions if one.key == "model.output_router_logits")
+    assert (decision.value, "train.balance_loss" in decision.why) == (False, True)
+    assert plan.train.balance_loss == 0.0
 
 
 def test_no_dropout_and_no_row_without_gradient_whatever_the_file_says(tmp_path: Path):
