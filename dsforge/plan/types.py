@@ -124,6 +124,14 @@ class Batch(Frozen):
     seq_len: int
 
 
+class Checks(Frozen):
+    """How a run checks itself: steps between comparisons, 0 for none; `modules`: outputs are watched."""
+
+    gradients_every: int = 0
+    parameters_every: int = 0
+    modules: bool = False
+
+
 class Train(Frozen):
     """Length, precision, recomputation, dropout and seed; `recompute_every`: layers of a recomputed block.
 
@@ -140,6 +148,7 @@ class Train(Frozen):
     dropout: float = 0.0
     attention_dropout: float = 0.0
     seed: int
+    checks: Checks = Checks()
 
 
 class Optimizer(Frozen):
