@@ -54,7 +54,10 @@ class Checks:
                 name for name, p in engine.parameters.items() if getattr(p, "tensor_model_parallel", False)
             )
             layout = context.plan.layout
-            self._gradients, self._parameters = (Copies(layout, context.rank, group, split) for _ in range(2))
+            self._gradients, self._parameters = (
+                Copies(layout, context.rank, group, split=split, ties_bitwise=engine.ties_bitwise)
+                for _ in range(2)
+            )
         if self._plan.modules:
             self.watch = ModuleWatch(engine.modules, engine.parameters, device)
 
@@ -111,9 +114,11 @@ class Checks:
             code, subject, when = "DSF807", f"the gradient of {difference.name}", f"in step {step}"
         layout = self._context.plan.layout
         who = named(list(difference.ranks), layout, self._hosts)
-        kept = f"than {difference.most} others" if difference.most else "each, and no value has a majority"
-        more = f"; {difference.more} more parts of the model differ" if difference.more else ""
-        return code, f"{subject} differs {when}: {who} hold another {kept}{more}"
+        how = f"on {who} from what {difference.most} other ranks hold"
+        if not difference.most:
+            how = f"{who} hold different ones, and no majority the same"
+        also = f"; of {difference.more} others copies differ, too" if difference.more else ""
+        return code, f"{subject} differs {when}: {how}{also}"
 
     def _error(self, code: str, message: str) -> DsforgeError:
         rank = self._context.rank

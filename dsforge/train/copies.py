@@ -1,8 +1,9 @@
 """Which ranks hold copies of the same numbers, and whether the copies are equal, bit by bit.
 
 A parameter's copies have one name, one shard and one part: replicas hold all of it, or ZeRO-3 and FSDP give
-each a part; shards of TP hold what layers do not split; the first and the last stage hold a tied weight. What
-crosses the ranks at each comparison are two numbers a piece of the model, whatever the number of ranks.
+each a part; shards of TP hold what layers do not split; the first and the last stage hold a tied weight,
+where the engine updates both alike. What crosses the ranks at each comparison are two numbers a piece of the
+model, whatever the number of ranks.
 """
 
 from __future__ import annotations
@@ -24,9 +25,13 @@ _NOBODYS = 2**63 - 1
 
 
 class Key(NamedTuple):
-    """What equal copies have in common; `shard` is -1 where layers do not split the parameter."""
+    """What equal copies have in common; `shard` is -1 where layers do not split the parameter.
+
+    `stage` is -1 where stages that hold one parameter hold the same.
+    """
 
     name: str
+    stage: int
     shard: int
     start: int
     length: int
@@ -37,8 +42,8 @@ class Key(NamedTuple):
 class Difference:
     """The first parameter, by name, whose copies differ; `ranks` hold others than most, or all if none do.
 
-    `most`: how many ranks hold what most hold, 0 where no value has more holders than another. `more`: how
-    many pieces differ besides.
+    `most`: how many ranks hold what most hold, 0 where no value has more holders than every other. `more`: of
+    how many pieces of the model copies differ besides.
     """
 
     name: str
@@ -50,13 +55,19 @@ class Difference:
 class Copies:
     """Compares what ranks hold; every rank must make the same calls in the same order."""
 
-    def __init__(self, layout: Layout, rank: int, group: Any, split: frozenset[str]) -> None:
-        """Take this rank's number, a group of all ranks on the CPU, and which parameters layers split."""
+    def __init__(
+        self, layout: Layout, rank: int, group: Any, *, split: frozenset[str], ties_bitwise: bool
+    ) -> None:
+        """Take this rank's number, a group of all ranks on the CPU, and which parameters layers split.
+
+        `ties_bitwise`: copies on other stages are to be the same, too.
+        """
         self._layout = layout
         self._rank = rank
         self._group = group
         self._split = split
-        self._shard = coordinates(rank, layout).shard
+        where = coordinates(rank, layout)
+        self._shard, self._stage = where.shard, -1 if ties_bitwise else where.stage
         self._places: dict[Key, int] = {}
         self._names: list[str] = []
 
@@ -95,7 +106,7 @@ class Copies:
 
     def _key(self, name: str, piece: Piece) -> Key:
         shard = self._shard if name in self._split else -1
-        return Key(name, shard, piece.start, len(piece.values), piece.size)
+        return Key(name, self._stage, shard, piece.start, len(piece.values), piece.size)
 
 
 def minority(numbers: Sequence[int | None]) -> tuple[tuple[int, ...], int]:

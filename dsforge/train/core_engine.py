@@ -68,6 +68,8 @@ class CoreEngine:
                 optimizer_config(plan), self._chunks, use_gloo_process_groups=False
             )
         self.modules = tuple(self._chunks)
+        # Replicas are summed first, then the two stages.
+        self.ties_bitwise = True
         for group in self._groups():
             # megatron-core leaves this to the schedule of whoever uses it.
             group["weight_decay"] = plan.optimizer.weight_decay * group["wd_mult"]

@@ -89,6 +89,9 @@ class Engine:
         self.micro_losses: Sequence[torch.Tensor] = ()
         """What `own_loss` is the mean of, by micro-batch; empty on a stage without a loss."""
         self.modules = (module,)
+        # The two stages are summed first, then replicas: three numbers in an order that depends on what else
+        # a stage holds.
+        self.ties_bitwise = plan.layout.dp <= 2
         self.before_update: Callable[[], None] = lambda: None
         """Called once a step on every rank, when the gradients are there and the optimizer begins."""
         self._own_norm: float | None = None

@@ -39,6 +39,8 @@ class Engine(Protocol):
     """What `own_loss` is the mean of, by micro-batch; empty on a stage without a loss."""
     modules: Sequence[nn.Module]
     """This rank's part of the model: each is called once a micro-batch."""
+    ties_bitwise: bool
+    """The first and the last stage hold a tied weight bit by bit the same."""
     before_update: Callable[[], None]
     """Called once a step on every rank, when the gradients are there and the optimizer begins."""
 

@@ -47,6 +47,7 @@ class TorchEngine:
         self.own_loss: float | None = None
         self.micro_losses: Sequence[torch.Tensor] = ()
         self.modules = (module,)
+        self.ties_bitwise = True
         self.before_update: Callable[[], None] = lambda: None
         self._module = module
         self._device = device

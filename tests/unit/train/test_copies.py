@@ -39,7 +39,7 @@ def test_those_differ_that_hold_another_number_than_most(numbers, ranks, most):
 
 
 def part(start: int, length: int, name: str = "w", shard: int = -1) -> Key:
-    return Key(name, shard, start, length, 10)
+    return Key(name, -1, shard, start, length, 10)
 
 
 @pytest.mark.parametrize(

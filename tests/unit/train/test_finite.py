@@ -29,8 +29,10 @@ def run(tmp_path, make_plan):
         (
             StepResult(math.nan, 1.0),
             (2.0, math.nan, math.nan),
-            "the loss is nan at step 7, computed on rank 0 (stage 0, replica 0), "
-            "first in micro-batch 1 of rank 0 (samples 26 to 27)",
+            (
+                "the loss is nan at step 7, computed on rank 0 (stage 0, replica 0), "
+                "first in micro-batch 1 of rank 0 (samples 26 to 27)"
+            ),
         ),
         (StepResult(2.0, math.inf), (2.0,), "the gradient norm is inf at step 7"),
         (StepResult(math.inf, math.nan), (), "the loss is inf and the gradient norm is nan at step 7"),
