@@ -40,6 +40,8 @@ class Capabilities:
     """DeepSpeed trains, so that its faults are the trainer's."""
     offloads_together: bool
     """Optimizer states live where parameters do: one is not offloaded without the other."""
+    cuts_parameters: bool
+    """Replicas hold parts of the parameters between steps, whatever the ZeRO stage."""
     honours: dict[str, Honoured]
 
     def takes(self, key: str, value: Any) -> bool:
@@ -60,6 +62,7 @@ def capabilities(trainer: str) -> Capabilities:
         hugging_face=table["hugging_face"],
         deepspeed=table.get("deepspeed", True),
         offloads_together=table.get("offloads_together", False),
+        cuts_parameters=table.get("cuts_parameters", False),
         honours={
             key: Honoured(tuple(row["values"]), row["why"])
             for key, row in table["honours"].items()
