@@ -16,7 +16,7 @@ from dsforge.train.batches import micro_batches
 from dsforge.train.context import RankContext
 from dsforge.train.samples import Sources
 from dsforge.train.schedule import learning_rate
-from tests.support.replica_ranks import Text
+from tests.support.replica_ranks import Text, checked
 
 
 def train(rank: int, folder: Path, plan: Plan) -> None:
@@ -44,7 +44,9 @@ def train(rank: int, folder: Path, plan: Plan) -> None:
         dump_dir=None,
     )
     first = megatron_core.build(context, groups, device, restored=False)
+    checks = checked(first, context)
     steps = _steps(first, plan, range(half))
+    checks.parameters(half, is_kept=True)
     first.save_files(folder)
     dist.barrier()
     steps += _steps(first, plan, range(half, plan.train.steps))
@@ -55,7 +57,13 @@ def train(rank: int, folder: Path, plan: Plan) -> None:
     text = micro_batches(Text(plan), plan, 0, range(1))  # type: ignore[arg-type]  # samples by id, too
     losses = [one.evaluate(text, 1) for one in (second,)]
     if rank == 0:
-        told = {"steps": steps, "again": again, "validation": losses, "own": [before, second.own_loss]}
+        told = {
+            "checked": checks.made,
+            "steps": steps,
+            "again": again,
+            "validation": losses,
+            "own": [before, second.own_loss],
+        }
         (folder / "told.json").write_text(json.dumps(told))
     dist.destroy_process_group()
 

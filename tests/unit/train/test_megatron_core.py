@@ -25,7 +25,8 @@ def test_interleaved_stages_train_and_go_on_as_one_process_does(tmp_path):
             "parallel": {"tp": 1, "pp": 2, "dp": 1, "vp": 2, "zero": 1}
             | {"schedule": "interleaved", "partition": "uniform"},
             "batch": {"global": 8, "micro": 2, "seq_len": 16},
-            "train": {"steps": STEPS, "recompute": "full", "dropout": 0.1, "attention_dropout": 0.1},
+            "train": {"steps": STEPS, "recompute": "full", "dropout": 0.1, "attention_dropout": 0.1}
+            | {"checks": {"gradients_every": 1, "parameters_every": 1, "modules": True}},
             "optimizer": {"lr": 2.0e-3, "warmup_steps": 2, "grad_clip": 0.3},
         }
     )
@@ -37,6 +38,8 @@ def test_interleaved_stages_train_and_go_on_as_one_process_does(tmp_path):
     assert outcome.clipped_steps == STEPS
     assert losses == pytest.approx(outcome.losses, abs=1e-5)
     assert norms == pytest.approx(outcome.grad_norms, rel=1e-4)
+    # The tied table is the same on the first and the last stage, its gradient too.
+    assert told["checked"] == {"gradients": STEPS, "parameters": 1}
     assert told["again"] == told["steps"][STEPS // 2 :]
     # A validation has no dropout, and leaves the last step's own loss alone.
     samples = torch.stack([torch.from_numpy(text.sample(number)) for number in range(8)])
