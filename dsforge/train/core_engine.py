@@ -48,10 +48,8 @@ class CoreEngine:
     ) -> None:
         self.plan = plan
         self.parameters = parameters
-        self.own_loss: float | None = None
-        """The last step's loss as this rank alone computed it; None on a stage without a loss."""
         self.micro_losses: Sequence[torch.Tensor] = ()
-        """What `own_loss` is the mean of, by micro-batch; empty on a stage without a loss."""
+        """The last step's losses as this rank alone computed them, by micro-batch; none on other stages."""
         self.before_update: Callable[[], None] = lambda: None
         """Called once a step on every rank, when the gradients are there and the optimizer begins."""
         self.steps_done = 0
@@ -128,9 +126,9 @@ class CoreEngine:
         """Return the mean token loss of `count` global batches; weights, gradients and counters stay."""
         for chunk in self._chunks:
             chunk.eval()
-        own, micros = self.own_loss, self.micro_losses
+        own = self.micro_losses
         mean = sum(self._losses(batches, forward_only=True) for _ in range(count)) / count
-        self.own_loss, self.micro_losses = own, micros
+        self.micro_losses = own
         for chunk in self._chunks:
             chunk.train()
         return mean
@@ -149,10 +147,9 @@ class CoreEngine:
             forward_only=forward_only,
         )
         mean = torch.zeros((), dtype=torch.float64, device=self._device)
-        self.own_loss, self.micro_losses = None, losses
+        self.micro_losses = losses
         if losses:
             mean += torch.stack(losses).mean()
-            self.own_loss = float(mean)
         # Only the last stage adds something.
         dist.all_reduce(mean, group=parallel_state.get_pipeline_model_parallel_group())
         dist.all_reduce(mean, group=parallel_state.get_data_parallel_group())

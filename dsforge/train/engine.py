@@ -84,10 +84,8 @@ class Engine:
                 dist_init_required=False,
             )
         self.grid = module.mpu() if self.pipeline else grid
-        self.own_loss: float | None = None
-        """The last step's loss as this rank alone computed it; None on a stage without a loss."""
         self.micro_losses: Sequence[torch.Tensor] = ()
-        """What `own_loss` is the mean of, by micro-batch; empty on a stage without a loss."""
+        """The last step's losses as this rank alone computed them, by micro-batch; none on other stages."""
         self.modules = (module,)
         # The two stages are summed first, then replicas: three numbers in an order that depends on what else
         # a stage holds.
@@ -160,8 +158,6 @@ class Engine:
         self._losses = []
         loss = float(self.deepspeed.train_batch(batches).item())
         self.micro_losses = tuple(self._losses)
-        if self.deepspeed.is_last_stage():
-            self.own_loss = float(self.deepspeed.total_loss) / self.plan.batch.accumulation_steps
         return loss
 
     def _module_step(self, batches: Batches) -> float:
@@ -175,7 +171,6 @@ class Engine:
             self.deepspeed.step()
         self.micro_losses = losses
         total = torch.stack(losses).mean()
-        self.own_loss = float(total)
         return self._over_replicas(total)
 
     def _over_replicas(self, loss: torch.Tensor) -> float:

@@ -33,10 +33,8 @@ class Engine(Protocol):
 
     parameters: Mapping[str, nn.Parameter]
     """This rank's parameters, or its shards of them, by the trainer's own names."""
-    own_loss: float | None
-    """The last step's loss as this rank alone computed it; None on a stage without a loss."""
     micro_losses: Sequence[torch.Tensor]
-    """What `own_loss` is the mean of, by micro-batch; empty on a stage without a loss."""
+    """The last step's losses as this rank alone computed them, by micro-batch; none on other stages."""
     modules: Sequence[nn.Module]
     """This rank's part of the model: each is called once a micro-batch."""
     ties_bitwise: bool

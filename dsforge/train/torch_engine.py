@@ -44,7 +44,6 @@ class TorchEngine:
         options = plan.optimizer
         self.plan = plan
         self.parameters = parameters
-        self.own_loss: float | None = None
         self.micro_losses: Sequence[torch.Tensor] = ()
         self.modules = (module,)
         self.ties_bitwise = True
@@ -91,7 +90,6 @@ class TorchEngine:
         self._optimizer.zero_grad(set_to_none=True)
         self.micro_losses = losses
         total = torch.stack(losses).mean()
-        self.own_loss = float(total)
         loss_scale = scale if self._scale else None
         return StepResult(self._over_replicas(total), norm, loss_scale, skipped)
 

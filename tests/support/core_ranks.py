@@ -53,16 +53,18 @@ def train(rank: int, folder: Path, plan: Plan) -> None:
     second = megatron_core.build(context, groups, device, restored=True)
     second.load_files(folder)
     again = _steps(second, plan, range(half, plan.train.steps))
-    before = second.own_loss
+    before = [float(loss) for loss in second.micro_losses]
     text = micro_batches(Text(plan), plan, 0, range(1))  # type: ignore[arg-type]  # samples by id, too
     losses = [one.evaluate(text, 1) for one in (second,)]
+    if rank == 1:
+        own = {"before": before, "after": [float(loss) for loss in second.micro_losses]}
+        (folder / "own.json").write_text(json.dumps(own))
     if rank == 0:
         told = {
             "checked": checks.made,
             "steps": steps,
             "again": again,
             "validation": losses,
-            "own": [before, second.own_loss],
         }
         (folder / "told.json").write_text(json.dumps(told))
     dist.destroy_process_group()

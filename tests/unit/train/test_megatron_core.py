@@ -46,4 +46,6 @@ def test_interleaved_stages_train_and_go_on_as_one_process_does(tmp_path):
     scores = reference.logits(plan.model, outcome.weights, samples[:, :-1]).flatten(0, 1)
     expected = torch.nn.functional.cross_entropy(scores, samples[:, 1:].flatten()).item()
     assert told["validation"][0] == pytest.approx(expected, abs=1e-5)
-    assert told["own"][0] == told["own"][1]
+    own = json.loads((tmp_path / "own.json").read_text("utf-8"))
+    assert own["before"] == own["after"]
+    assert sum(own["before"]) / 4 == pytest.approx(losses[-1], abs=1e-6)
