@@ -129,6 +129,14 @@ class Batch(Frozen):
     seq_len: int
 
 
+class Checks(Frozen):
+    """How a run checks itself: steps between comparisons, 0 for none; `modules`: outputs are watched."""
+
+    gradients_every: int = 0
+    parameters_every: int = 0
+    modules: bool = False
+
+
 class Train(Frozen):
     """Length, precision, recomputation, dropout and seed; `recompute_every`: layers of a recomputed block.
 
@@ -152,6 +160,7 @@ class Train(Frozen):
     balance_loss: float = 0.0
     balance_over: Literal["layer", "model"] = "layer"
     seed: int
+    checks: Checks = Checks()
 
 
 class Optimizer(Frozen):

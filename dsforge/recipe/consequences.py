@@ -101,6 +101,9 @@ CONSEQUENCES: dict[str, Consequence] = {
     "train.balance_over": _C,
     "train.seed": _C,
     **dict.fromkeys(
+        ("train.checks.gradients_every", "train.checks.parameters_every", "train.checks.modules"), _E
+    ),
+    **dict.fromkeys(
         (
             "optimizer.type",
             "optimizer.lr",

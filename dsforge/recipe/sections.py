@@ -195,6 +195,22 @@ class BatchSection(Section):
     seq_len: Annotated[Tokens, Field(le=10**8)] = Field(description="Tokens a sample.")
 
 
+class ChecksSection(Section):
+    """Checks of a run by itself; off unless asked for."""
+
+    gradients_every: StepsOrNone = Field(
+        default=0, description="Steps between comparisons of the reduced gradients of replicas; 0: none."
+    )
+    parameters_every: StepsOrNone = Field(
+        default=0,
+        description="Steps between comparisons of the parameters that several ranks hold; then also made "
+        "before the first step and before a checkpoint; 0: none.",
+    )
+    modules: Flag = Field(
+        default=False, description="Watch every module's output, to name the first that is not finite."
+    )
+
+
 class TrainSection(Section):
     """Length, precision and memory levers."""
 
@@ -237,6 +253,9 @@ class TrainSection(Section):
     )
     seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = Field(
         default=1234, description="Seed of weights, data order and dropout."
+    )
+    checks: ChecksSection = Field(
+        default_factory=ChecksSection, description="What the run compares between its ranks."
     )
 
 

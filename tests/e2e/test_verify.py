@@ -26,7 +26,8 @@ parallel: {{tp: {tp}, pp: {pp}, dp: {dp}, zero: {zero}}}
 batch: {{global: 16, micro: 2, seq_len: 64}}
 train:
   {{steps: 20, precision: {precision}, recompute: {recompute}, recompute_every: {recompute_every},
-   dropout: {dropout}, attention_dropout: {dropout}, eval_every: 8}}
+   dropout: {dropout}, attention_dropout: {dropout}, eval_every: 8,
+   checks: {{gradients_every: 4, parameters_every: 7, modules: true}}}}
 optimizer: {{lr: 2.0e-3, warmup_steps: 2, grad_clip: 0.3}}
 """
 

@@ -520,6 +520,22 @@ BROKEN = (
         "gpu: a100",
         None,
     ),
+    Broken(
+        "DSF811",
+        ((_PARALLEL, "{dp: 8, zero: 3}"), ("steps: 30", "steps: 30, checks: {parameters_every: 5}")),
+        "parameters_every",
+        "train.checks.parameters_every=0",
+    ),
+    Broken(
+        "DSF811",
+        (
+            (_PARALLEL, "{dp: 1}"),
+            ("gpus_per_node: 8", "gpus_per_node: 1"),
+            ("steps: 30", "steps: 30, checks: {gradients_every: 5}"),
+        ),
+        "gradients_every",
+        "train.checks.gradients_every=0",
+    ),
 )
 
 NOT_HONOURED = {

@@ -14,10 +14,12 @@ import torch.distributed as dist
 from dsforge.plan.types import Plan
 from dsforge.records.run_dir import AttemptDir
 from dsforge.train.batches import micro_batches
+from dsforge.train.checks import Checks
 from dsforge.train.context import RankContext
 from dsforge.train.dump import whole_shards
 from dsforge.train.engine_protocol import Engine
 from dsforge.train.loss_scale import LossScale
+from dsforge.train.recorder import Recorder
 from dsforge.train.samples import Sources
 from dsforge.train.schedule import learning_rate
 
@@ -47,7 +49,9 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
     for name, plan in plans.items():
         half = plan.train.steps // 2
         engine = _build(rank, folder, plan, restored=False)
+        checks = checked(engine, _context(rank, folder, plan))
         results = _steps(engine, plan, rank, range(half))
+        checks.parameters(half, is_kept=True)
         (folder / name).mkdir(exist_ok=True)
         engine.save_files(folder / name)
         dist.barrier()
@@ -60,6 +64,7 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
             told = {
                 "steps": results + rest,
                 "resumed": resumed,
+                "checked": checks.made,
                 "same_weights": all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0]),
             }
             (folder / f"{name}.json").write_text(json.dumps(told))
@@ -83,9 +88,28 @@ def _overflow(engine: Any, plan: Plan, rank: int) -> dict[str, Any]:
     }
 
 
+def checked(engine: Engine, context: RankContext) -> Checks:
+    """Let an engine's ranks compare their gradients before every update."""
+    device = torch.device("cpu")
+    recorder = Recorder(context.attempt, context.plan, context.rank, device)
+    checks = Checks(context, engine, recorder, device, ["here"] * context.world_size)
+    engine.before_update = checks.before_update
+    return checks
+
+
 def _build(rank: int, folder: Path, plan: Plan, *, restored: bool) -> Engine:
     trainer = importlib.import_module(f"dsforge.train.{plan.trainer}")
-    context = RankContext(
+    engine: Engine = trainer.build(
+        _context(rank, folder, plan),
+        trainer.make_groups(plan.layout),
+        torch.device("cpu"),
+        restored=restored,
+    )
+    return engine
+
+
+def _context(rank: int, folder: Path, plan: Plan) -> RankContext:
+    return RankContext(
         plan=plan,
         ds_config={},
         rank=rank,
@@ -99,10 +123,6 @@ def _build(rank: int, folder: Path, plan: Plan, *, restored: bool) -> Engine:
         sources=Sources((), ()),
         dump_dir=None,
     )
-    engine: Engine = trainer.build(
-        context, trainer.make_groups(plan.layout), torch.device("cpu"), restored=restored
-    )
-    return engine
 
 
 def _batches(plan: Plan, rank: int, steps: range) -> Any:

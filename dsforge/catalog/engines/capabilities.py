@@ -42,6 +42,8 @@ class Capabilities:
     """Optimizer states live where parameters do: one is not offloaded without the other."""
     splits_for_experts: bool
     """With TP, sequences of a model with experts are split: each token is sent to its experts once."""
+    cuts_parameters: bool
+    """Replicas hold parts of the parameters between steps, whatever the ZeRO stage."""
     honours: dict[str, Honoured]
 
     def takes(self, key: str, value: Any) -> bool:
@@ -63,6 +65,7 @@ def capabilities(trainer: str) -> Capabilities:
         deepspeed=table.get("deepspeed", True),
         offloads_together=table.get("offloads_together", False),
         splits_for_experts=table.get("splits_for_experts", False),
+        cuts_parameters=table.get("cuts_parameters", False),
         honours={
             key: Honoured(tuple(row["values"]), row["why"])
             for key, row in table["honours"].items()

@@ -52,6 +52,7 @@ def plan_for(case: dict[str, Any]) -> Plan:
                 "recompute": case.get("recompute", "none"),
                 "balance_loss": case.get("balance_loss", 0.0),
                 "balance_over": case.get("balance_over", "layer"),
+                "checks": {"gradients_every": 1, "parameters_every": 1},
             },
             "optimizer": {"lr": 5e-3, "warmup_steps": 2, "grad_clip": 0.3, "lr_schedule": "constant"},
         }
@@ -79,6 +80,7 @@ def test_losses_are_those_of_one_process_and_a_checkpoint_changes_none(told: dic
     assert outcome.losses[0] - outcome.losses[-1] > 0.3
     assert told[name]["resumed"] == steps[STEPS // 2 :]
     assert told[name]["same_weights"]
+    assert told[name]["checked"] == {"gradients": STEPS, "parameters": 1}
     assert not any(step["skipped"] for step in steps)
 
 
