@@ -17,6 +17,8 @@ def planned_values(plan: Plan) -> dict[str, Any]:
     """Return what the engine's configuration must say, by dotted key."""
     batch, optimizer = plan.batch, plan.optimizer
     bf16 = plan.train.precision == "bf16"
+    shards_differ = plan.layout.sequence_parallel and plan.layout.pp > 1
+    partitioned = False if shards_differ else None
     return {
         "train_batch_size": batch.global_size,
         "train_micro_batch_size_per_gpu": batch.micro,
@@ -32,6 +34,8 @@ def planned_values(plan: Plan) -> dict[str, Any]:
         "optimizer.params.eps": optimizer.eps,
         "optimizer.params.weight_decay": optimizer.weight_decay,
         "scheduler": None,
+        "pipeline.pipe_partitioned": partitioned,
+        "pipeline.grad_partitioned": partitioned,
     }
 
 

@@ -83,6 +83,10 @@ class Engine:
                 dist_init_required=False,
             )
         self.grid = module.mpu() if self.pipeline else grid
+        if plan.layout.schedule == "gpipe":
+            from dsforge.train.gpipe import use_gpipe
+
+            use_gpipe(self.deepspeed)
         self.own_loss: float | None = None
         """The last step's loss as this rank alone computed it; None on a stage without a loss."""
         self.before_update: Callable[[], None] = lambda: None
