@@ -120,13 +120,14 @@ def test_zero_3_with_tensor_parallelism_and_recompute_equals_the_reference(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("zero", "arch", "tied", "recompute"),
-    [(1, "gpt", "true", "none"), (2, "llama", "false", "none"), (3, "llama", "true", "full")],
+    ("zero", "arch", "tied", "recompute", "recompute_every"),
+    [(1, "gpt", "true", "none", 1), (2, "llama", "false", "selective", 1), (3, "llama", "true", "full", 2)],
 )
-def test_hugging_faces_models_equal_the_reference(tmp_path, zero, arch, tied, recompute):
-    words = {"zero": zero, "arch": arch, "tied": tied, "recompute": recompute}
+def test_hugging_faces_models_equal_the_reference(tmp_path, zero, arch, tied, recompute, recompute_every):
+    words = {"zero": zero, "arch": arch, "tied": tied}
+    words |= {"recompute": recompute, "recompute_every": recompute_every}
     code, result = verify(tmp_path, "trainer=transformers", dp=2, **words)
-    assert_same(code, result, dp=2, zero=zero, arch=arch, tied=tied == "true")
+    assert_same(code, result, dp=2, **(words | {"tied": tied == "true"}))
 
 
 @pytest.mark.parametrize(

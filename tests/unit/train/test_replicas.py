@@ -18,11 +18,11 @@ from tests.support.replica_ranks import FAR_TOO_LARGE, REPLICAS, Text, train
 
 CASES: dict[str, dict[str, Any]] = {
     "zero-1": {"zero": 1, "arch": "llama"},
-    "zero-2-gpt": {"zero": 2, "arch": "gpt"},
-    "zero-3-recomputed-offloaded": {"zero": 3, "arch": "llama", "recompute": "full", "offload": "cpu"},
-    "ddp-recomputed": {"trainer": "ddp", "zero": 0, "arch": "gpt", "recompute": "full"},
-    "zero-3-bf16": {"zero": 3, "arch": "llama", "precision": "bf16"},
-    "ddp-bf16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "bf16"},
+    "zero-2-gpt": {"zero": 2, "arch": "gpt", "recompute": "selective"},
+    "zero-3-recomputed-offloaded": {"zero": 3, "arch": "llama", "recompute": "full 2", "offload": "cpu"},
+    "ddp-recomputed": {"trainer": "ddp", "zero": 0, "arch": "gpt", "recompute": "full 2"},
+    "zero-3-bf16": {"zero": 3, "arch": "llama", "precision": "bf16", "recompute": "full 1"},
+    "ddp-bf16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "bf16", "recompute": "full 1"},
     "zero-2-fp16": {"zero": 2, "arch": "llama", "precision": "fp16"},
     "ddp-fp16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "fp16"},
 }
@@ -34,6 +34,7 @@ def plan_for(case: dict[str, Any]) -> Plan:
     heads = {"heads": 4, "kv_heads": 4 if case["arch"] == "gpt" else 2}
     shape = {"arch": case["arch"], "layers": 2, "hidden": 32, "ffn_hidden": 80, "vocab": 61, **heads}
     where = case.get("offload", "none")
+    recompute, _, every = case.get("recompute", "none").partition(" ")
     return plan_of(
         {
             "trainer": case.get("trainer", "fsdp"),
@@ -45,7 +46,8 @@ def plan_for(case: dict[str, Any]) -> Plan:
             "train": {
                 "steps": STEPS,
                 "precision": case.get("precision", "fp32"),
-                "recompute": case.get("recompute", "none"),
+                "recompute": recompute,
+                "recompute_every": int(every or 1),
             },
             "optimizer": {"lr": 5e-3, "warmup_steps": 2, "grad_clip": 0.3, "lr_schedule": "constant"},
         }
