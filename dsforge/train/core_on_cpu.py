@@ -1,6 +1,6 @@
-"""What megatron-core's schedules, gradient buffers and optimizers need where there is no CUDA.
+"""What megatron-core's layers, schedules, gradient buffers and optimizers need where there is no CUDA.
 
-They name the device `cuda` in so many words, and so do its layers. Each of the modules below gets a `torch` of its own in which
+They name the device `cuda` in so many words. Each of the modules below gets a `torch` of its own in which
 that device is the CPU; PyTorch itself stays as it is. Where there is CUDA, nothing here does anything.
 """
 

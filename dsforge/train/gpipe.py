@@ -1,7 +1,7 @@
 """GPipe for DeepSpeed's pipeline engine: all forward passes of a step, then all backward passes.
 
-Source: Huang et al. 2019 (arXiv:1811.06965), section 2.3. Backward passes take the micro-batches in the order of
-the forward ones, as 1F1B does, so that both schedules add up gradients in one order.
+Source: Huang et al. 2019 (arXiv:1811.06965), section 2.3. Backward passes take the micro-batches in the order
+of the forward ones, as those of 1F1B do, so that both schedules add up gradients in one order.
 """
 
 from __future__ import annotations

@@ -95,7 +95,9 @@ def bare_model(
     values = copy.deepcopy(plan.model.hf_config)
     config = AutoConfig.for_model(values.pop("model_type"), **values)
     with no_init_weights(), where:
-        model = AutoModelForCausalLM.from_config(config, dtype=precision, attn_implementation=attention_name(plan.train))
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=precision, attn_implementation=attention_name(plan.train)
+        )
     # Left out together with the initialisation.
     model.tie_weights()
     return model.train()

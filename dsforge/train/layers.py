@@ -157,7 +157,7 @@ class Entrance:
     """The TP group that shares out the rows of a sequence; None leaves them whole."""
 
     def __call__(self, hidden: torch.Tensor, samples: torch.Tensor, *, training: bool) -> Flow:
-        """Return this shard's hidden states [s, b, h] of embedded ones of whole sequences, and the ids [b]."""
+        """Return this shard's hidden states of embedded tokens [s, b, h] of whole sequences, and the ids."""
         first_row = 0
         if self.parts is not None:
             hidden = scatter_to_sequence_parallel_region(hidden, group=self.parts)

@@ -83,22 +83,23 @@ def assert_same(code: int, result: dict[str, Any], **layout: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tp", "pp", "dp", "arch", "recompute", "recompute_every"),
+    ("tp", "pp", "dp", "arch", "recompute", "recompute_every", "words"),
     [
-        (1, 1, 2, "gpt", "full", 1),
-        (2, 1, 1, "llama", "none", 1),
-        (1, 2, 1, "gpt", "selective", 1),
-        (2, 2, 1, "llama", "full", 2),
+        (1, 1, 2, "gpt", "full", 1, ()),
+        (2, 1, 1, "llama", "none", 1, ()),
+        (1, 2, 1, "gpt", "selective", 1, ()),
+        (2, 2, 1, "gpt", "full", 2, ("parallel.schedule=gpipe", "parallel.sequence_parallel=true")),
     ],
     ids=str,
 )
 def test_small_layouts_with_dropout_equal_the_reference(
-    tmp_path, tp, pp, dp, arch, recompute, recompute_every
+    tmp_path, tp, pp, dp, arch, recompute, recompute_every, words
 ):
     wanted = {"tp": tp, "pp": pp, "dp": dp, "arch": arch, "dropout": 0.1}
     wanted |= {"recompute": recompute, "recompute_every": recompute_every}
-    code, result = verify(tmp_path, **wanted)
+    code, result = verify(tmp_path, *words, **wanted)
     assert_same(code, result, attention_dropout=0.1, **wanted)
+    assert not any(change["key"].startswith("parallel.") for change in result["changed"])
 
 
 @pytest.mark.parametrize("tied", ["true", "false"])
@@ -114,8 +115,9 @@ def test_zero_stages_equal_the_reference(tmp_path, zero):
     assert_same(code, result, dp=2, zero=zero)
 
 
-def test_zero_3_with_tensor_parallelism_and_recompute_equals_the_reference(tmp_path):
-    code, result = verify(tmp_path, tp=2, dp=2, zero=3, recompute="full")
+def test_zero_3_with_tensor_and_sequence_parallelism_and_recompute_equals_the_reference(tmp_path):
+    words = ("parallel.sequence_parallel=true",)
+    code, result = verify(tmp_path, *words, tp=2, dp=2, zero=3, recompute="full")
     assert_same(code, result, tp=2, dp=2, zero=3)
 
 

@@ -27,7 +27,7 @@ RULE = Rule(
     name="gpipe-stages",
     severity=Severity.ERROR,
     summary="GPipe is a schedule of several stages",
-    why="On one stage there is nothing to fill, and to keep the activations of all micro-batches gains nothing.",
+    why="On one stage there is nothing to fill; activations of all micro-batches would be kept for nothing.",
     check=_check,
     plannable=True,
 )

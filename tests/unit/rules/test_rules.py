@@ -56,7 +56,7 @@ def test_every_limited_key_is_tried_here():
 TAKEN_BY_TRANSFORMERS = {
     "parallel": {"dp", "zero", "partition"},
     "batch": {"global", "micro", "seq_len"},
-    "train": {"steps", "tokens", "eval_every", "eval_samples", "seed"},
+    "train": {"steps", "tokens", "eval_every", "eval_samples", "recompute", "recompute_every", "seed"},
     "optimizer": {
         *("type", "lr", "min_lr", "lr_schedule", "warmup_steps", "weight_decay", "betas", "eps", "grad_clip"),
     },

@@ -1,4 +1,4 @@
-"""Hugging Face's models recompute what a recipe says, and their loss and gradients stay the same to the bit."""
+"""Hugging Face's models recompute what a recipe says; loss and gradients stay the same to the bit."""
 
 from __future__ import annotations
 
@@ -80,5 +80,6 @@ def test_recomputation_happens_and_changes_nothing(make_plan, kind):
         assert mode["ran"] == ((LAYERS if recompute == "selective" else 2 * LAYERS), 2 * LAYERS)
         kept.append(mode["kept"])
     assert kept[0] > kept[1] > kept[2] > kept[3]
-    # Four blocks, or two: of three layers and one, of two where the others attend in a window; an input is 2 samples of 16 tokens, 32 wide.
+    # Four blocks, or two: of three layers and one, and of two each where two of them attend in a window.
+    # The input of a block is 2 samples of 16 tokens, 32 wide.
     assert kept[2] - kept[3] == 2 * (2 * 16 * 32)
