@@ -20,10 +20,10 @@ from tests.support.replica_ranks import Text
 
 
 def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
-    """Train half the steps by the first plan and save; then go on from there by each. Every rank tells.
+    """Train half the steps by each plan and save; then go on by each from what each saved. Every rank tells.
 
-    Of each half by a plan: losses, gradient norms, the passes of a step in order, the loss of a validation,
-    and the losses of one more step.
+    Of each half by a plan: losses, gradient norms, the passes of a step in order, and the loss of a
+    validation behind it.
     """
     torch.set_num_threads(1)
     device = cpu_support.choose_device("cpu", rank)
@@ -52,11 +52,10 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
         engines[name] = forge.build(context, groups, device, restored=False)
     told: dict[str, Any] = {}
     for name, engine in engines.items():
-        halves = {"from the start": _half(engine, plans[name], range(half))}
+        told[name] = {"from the start": _half(engine, plans[name], range(half))}
         (folder / name).mkdir(exist_ok=True)
         engine.save_files(folder / name)
         dist.barrier()
-        told[name] = halves
     for name, engine in engines.items():
         for saved in plans:
             engine.load_files(folder / saved)

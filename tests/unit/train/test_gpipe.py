@@ -46,12 +46,8 @@ def test_gpipe_trains_as_1f1b_does_and_goes_on_from_its_checkpoints(tmp_path, pl
         for saved in stage:
             went_on = stage["gpipe"][f"after {saved}"]
             assert went_on["losses"] == pytest.approx(outcome.losses[half:], abs=1e-5)
-        for part in began_and_after(stage):
-            gpipe, other = stage["gpipe"][part], stage["1f1b"][part]
+        assert list(stage["gpipe"]) == ["from the start", "after 1f1b", "after gpipe"]
+        for part, gpipe in stage["gpipe"].items():
+            other = stage["1f1b"][part]
             assert (gpipe.pop("passes"), other.pop("passes")) == ("FFFFBBBB", of_1f1b)
             assert gpipe == other
-
-
-def began_and_after(stage):
-    assert stage["gpipe"].keys() == stage["1f1b"].keys()
-    return ("from the start", "after 1f1b", "after gpipe")
