@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
     Of each half by a plan: losses, gradient norms, the passes of a step in order, and the loss of a
     validation behind it.
     """
+    os.environ["LOCAL_RANK"] = str(rank)  # the engine asks the launcher's variables for it
     torch.set_num_threads(1)
     device = cpu_support.choose_device("cpu", rank)
     quiet.filter_warnings()
