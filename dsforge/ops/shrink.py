@@ -92,6 +92,13 @@ def shrink(
     use("parallel.dp", layout.dp, dp, "two replicas show everything that more would" if dp == 2 else limit)
     use("parallel.cp", layout.cp, 1, "a short sequence stays in one piece")
     vp = use("parallel.vp", layout.vp, _parts(layout.vp) if pp > 1 else 1, "few layers make few parts")
+    needs_more = (layout.schedule == "interleaved" and vp == 1) or (layout.schedule == "gpipe" and pp == 1)
+    schedule = use(
+        "parallel.schedule",
+        layout.schedule,
+        "1f1b" if needs_more else layout.schedule,
+        "it needs stages, and the interleaved one virtual ones",
+    )
     asked = layout.sequence_parallel
     whole = "an external program's ranks of a CPU, or ranks without TP, hold whole sequences"
     splits = tp > 1 and (gpu != "cpu" or recipe.external is None)
@@ -146,7 +153,7 @@ def shrink(
         "parallel": {
             "vp": vp,
             "ep": ep,
-            "schedule": "1f1b" if vp == 1 and layout.vp > 1 else layout.schedule,
+            "schedule": schedule,
             "tp": tp,
             "pp": pp,
             "dp": dp,

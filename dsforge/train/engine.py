@@ -84,6 +84,10 @@ class Engine:
                 dist_init_required=False,
             )
         self.grid = module.mpu() if self.pipeline else grid
+        if plan.layout.schedule == "gpipe":
+            from dsforge.train.gpipe import use_gpipe
+
+            use_gpipe(self.deepspeed)
         self.micro_losses: Sequence[torch.Tensor] = ()
         """The last step's losses as this rank alone computed them, by micro-batch; none on other stages."""
         self.modules = (module,)

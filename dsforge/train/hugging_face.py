@@ -17,6 +17,7 @@ from dsforge.train import deepspeed_library, hf_weights, quiet, world
 from dsforge.train.balance import Balance, balance_of
 from dsforge.train.context import RankContext
 from dsforge.train.hf_names import from_hugging_face
+from dsforge.train.hf_recompute import attention_name, recompute_blocks
 
 if TYPE_CHECKING:
     from dsforge.train.engine import Engine
@@ -64,8 +65,7 @@ def build(context: RankContext, groups: world.Groups, device: torch.device, *, r
         model = make_model(plan, device, context.ds_config)
     if not restored:
         set_weights(model, context)
-    if plan.train.recompute == "full":
-        model.activation_checkpointing_enable({"use_reentrant": False})
+    recompute_blocks(model, plan.train)
     module, parameters = WithLoss(model, balance_of(plan)), dict(model.named_parameters())
     return Engine(module, parameters, plan, ds_config=context.ds_config, groups=groups, device=device)
 
@@ -103,7 +103,9 @@ def bare_model(
     values = copy.deepcopy(plan.model.hf_config)
     config = AutoConfig.for_model(values.pop("model_type"), **values)
     with no_init_weights(), where:
-        model = AutoModelForCausalLM.from_config(config, dtype=precision, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=precision, attn_implementation=attention_name(plan.train)
+        )
     # Left out together with the initialisation.
     model.tie_weights()
     return model.train()

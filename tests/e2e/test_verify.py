@@ -84,22 +84,23 @@ def assert_same(code: int, result: dict[str, Any], **layout: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tp", "pp", "dp", "arch", "recompute", "recompute_every"),
+    ("tp", "pp", "dp", "arch", "recompute", "recompute_every", "words"),
     [
-        (1, 1, 2, "gpt", "full", 1),
-        (2, 1, 1, "llama", "none", 1),
-        (1, 2, 1, "gpt", "selective", 1),
-        (2, 2, 1, "llama", "full", 2),
+        (1, 1, 2, "gpt", "full", 1, ()),
+        (2, 1, 1, "llama", "none", 1, ()),
+        (1, 2, 1, "gpt", "selective", 1, ()),
+        (2, 2, 1, "gpt", "full", 2, ("parallel.schedule=gpipe", "parallel.sequence_parallel=true")),
     ],
     ids=str,
 )
 def test_small_layouts_with_dropout_equal_the_reference(
-    tmp_path, tp, pp, dp, arch, recompute, recompute_every
+    tmp_path, tp, pp, dp, arch, recompute, recompute_every, words
 ):
     wanted = {"tp": tp, "pp": pp, "dp": dp, "arch": arch, "dropout": 0.1}
     wanted |= {"recompute": recompute, "recompute_every": recompute_every}
-    code, result = verify(tmp_path, **wanted)
+    code, result = verify(tmp_path, *words, **wanted)
     assert_same(code, result, attention_dropout=0.1, **wanted)
+    assert not any(change["key"].startswith("parallel.") for change in result["changed"])
 
 
 @pytest.mark.parametrize("tied", ["true", "false"])
@@ -115,19 +116,21 @@ def test_zero_stages_equal_the_reference(tmp_path, zero):
     assert_same(code, result, dp=2, zero=zero)
 
 
-def test_zero_3_with_tensor_parallelism_and_recompute_equals_the_reference(tmp_path):
-    code, result = verify(tmp_path, tp=2, dp=2, zero=3, recompute="full")
+def test_zero_3_with_tensor_and_sequence_parallelism_and_recompute_equals_the_reference(tmp_path):
+    words = ("parallel.sequence_parallel=true",)
+    code, result = verify(tmp_path, *words, tp=2, dp=2, zero=3, recompute="full")
     assert_same(code, result, tp=2, dp=2, zero=3)
 
 
 @pytest.mark.parametrize(
-    ("zero", "arch", "tied", "recompute"),
-    [(1, "gpt", "true", "none"), (2, "llama", "false", "none"), (3, "llama", "true", "full")],
+    ("zero", "arch", "tied", "recompute", "recompute_every"),
+    [(1, "gpt", "true", "none", 1), (2, "llama", "false", "selective", 1), (3, "llama", "true", "full", 2)],
 )
-def test_hugging_faces_models_equal_the_reference(tmp_path, zero, arch, tied, recompute):
-    words = {"zero": zero, "arch": arch, "tied": tied, "recompute": recompute}
+def test_hugging_faces_models_equal_the_reference(tmp_path, zero, arch, tied, recompute, recompute_every):
+    words = {"zero": zero, "arch": arch, "tied": tied}
+    words |= {"recompute": recompute, "recompute_every": recompute_every}
     code, result = verify(tmp_path, "trainer=transformers", dp=2, **words)
-    assert_same(code, result, dp=2, zero=zero, arch=arch, tied=tied == "true")
+    assert_same(code, result, dp=2, **(words | {"tied": tied == "true"}))
 
 
 def test_hugging_faces_experts_equal_the_reference(tmp_path):

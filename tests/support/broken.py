@@ -510,6 +510,7 @@ BROKEN = (
     ),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {SLURM_X: a}}", "SLURM_X", None),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {PMI_RANK: a}}", "PMI_RANK", None),
+    _one("DSF794", _PARALLEL, "{schedule: gpipe}", "schedule", "parallel.schedule=1f1b"),
     Broken(
         "DSF160",
         (
@@ -542,8 +543,7 @@ NOT_HONOURED = {
     "parallel.vp": "2",
     "parallel.cp": "2",
     "parallel.ep": "2",
-    "parallel.schedule": "gpipe",
-    "parallel.sequence_parallel": "true",
+    "parallel.schedule": "interleaved",
     "offload.optimizer": "cpu",
     "offload.parameters": "nvme",
     "offload.path": "/nvme",

@@ -58,6 +58,7 @@ TAKEN_BY_TRANSFORMERS = {
     "batch": {"global", "micro", "seq_len"},
     "train": {
         *("steps", "tokens", "eval_every", "eval_samples", "seed", "balance_loss", "balance_over"),
+        *("recompute", "recompute_every"),
         *("checks", "checks.gradients_every", "checks.parameters_every", "checks.modules"),
     },
     "optimizer": {
