@@ -23,6 +23,11 @@ def planned_values(plan: Plan) -> dict[str, Any]:
         "gradient_accumulation_steps": batch.accumulation_steps,
         "gradient_clipping": optimizer.grad_clip,
         "zero_optimization.stage": plan.layout.zero,
+        "zero_optimization.offload_optimizer.device": _place(plan.offload.optimizer),
+        "zero_optimization.offload_param.device": _place(plan.offload.parameters),
+        "tensor_parallel.autotp_size": plan.layout.tp
+        if plan.model.hf_config is not None and plan.layout.tp > 1
+        else None,
         "bf16.enabled": bf16,
         "fp16.enabled": False,
         "data_types.grad_accum_dtype": "fp32" if bf16 and plan.layout.zero >= 1 else None,
@@ -33,6 +38,10 @@ def planned_values(plan: Plan) -> dict[str, Any]:
         "optimizer.params.weight_decay": optimizer.weight_decay,
         "scheduler": None,
     }
+
+
+def _place(device: str) -> str | None:
+    return None if device == "none" else device
 
 
 def check_agrees(ds_config: Any, plan: Plan, path: Path) -> None:

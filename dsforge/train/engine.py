@@ -15,6 +15,7 @@ from torch import nn
 
 from dsforge.plan.types import Plan
 from dsforge.records.checkpoint import NotWhole
+from dsforge.train import disk
 from dsforge.train.batches import Batches
 from dsforge.train.checkpoint import TAG, load_file
 from dsforge.train.engine_protocol import StepResult
@@ -71,7 +72,6 @@ class Engine:
         from deepspeed.runtime.pipe.topology import PipelineParallelGrid
 
         self.plan = plan
-        self.parameters = parameters
         self.pipeline = plan.layout.engine == "pipeline"
         with no_chatter():
             grid = None if self.pipeline else PipelineParallelGrid(topology=groups.topology)
@@ -82,6 +82,7 @@ class Engine:
                 mpu=grid,
                 dist_init_required=False,
             )
+        self.parameters = parameters
         self.grid = module.mpu() if self.pipeline else grid
         self.own_loss: float | None = None
         """The last step's loss as this rank alone computed it; None on a stage without a loss."""
@@ -173,6 +174,9 @@ class Engine:
 
     def save_files(self, folder: Path) -> None:
         """Let the engine write its files."""
+        if self.plan.offload.optimizer == "nvme":
+            disk.save(folder, dist.get_rank(), self.deepspeed.optimizer)
+            return
         make_loadable_without_code()
         self.deepspeed.save_checkpoint(str(folder), tag=TAG, save_latest=False)
 
@@ -181,6 +185,9 @@ class Engine:
 
         DsforgeError DSF334 names a file that cannot be loaded. The optimizer's options stay the plan's.
         """
+        if self.plan.offload.optimizer == "nvme":
+            disk.load(folder, dist.get_rank(), self.deepspeed.optimizer)
+            return
         from deepspeed.runtime.fp16.loss_scaler import LossScaler
         from deepspeed.runtime.zero.config import ZeroStageEnum
         from deepspeed.utils.tensor_fragment import fragment_address

@@ -28,6 +28,8 @@ def layout_facts(plan: Plan) -> dict[str, int]:
     facts["bf16"] = int(plan.train.precision == "bf16")
     if plan.train.precision == "fp16":
         facts["fp16"] = 1
+    if plan.offload.optimizer == "nvme":
+        facts["nvme"] = 1
     if layout.vp > 1:
         facts["vp"] = layout.vp
     facts |= {f"layers_of_stage_{stage.stage}": stage.layers for stage in layout.stages}

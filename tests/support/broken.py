@@ -244,6 +244,28 @@ BROKEN = (
             ("DSF776", 1, "", "\noffload: {optimizer: cpu, path: /x}", "path: /x", "offload.path=null"),
         )
     ),
+    *(
+        Broken(
+            "DSF776",
+            ((_PARALLEL, parallel), (_LAST, f"{_LAST}\noffload: {{optimizer: {place}}}")),
+            at,
+            fix,
+        )
+        for parallel, place, at, fix in (
+            ("{tp: 2, dp: 4, zero: 0}", "cpu", "zero: 0", "parallel.zero=1"),
+            ("{tp: 2, dp: 4, zero: 2}", "nvme, path: /x", "zero: 2", "parallel.zero=3"),
+            ("{pp: 2, dp: 4, zero: 1}", "nvme, path: /x", "optimizer: nvme", "offload.optimizer=cpu"),
+        )
+    ),
+    *(
+        Broken(
+            "DSF805", ((old, new), (_PARALLEL, parallel), (_LAST, f"{_LAST}\ntrainer: transformers")), at, fix
+        )
+        for old, new, parallel, at, fix in (
+            ("arch: llama", "arch: gpt", "{tp: 2, dp: 4, zero: 1}", "tp: 2", "parallel.tp=1"),
+            ("arch: llama", "arch: llama", "{tp: 2, dp: 4, zero: 3}", "zero: 3", "parallel.zero=2"),
+        )
+    ),
     Broken(
         "DSF780",
         ((_PARALLEL, "{dp: 8, zero: 3}"), (_LAST, f"{_LAST}\noffload: {{optimizer: cpu}}\ntrainer: fsdp")),
@@ -472,9 +494,6 @@ NOT_HONOURED = {
     "parallel.ep": "2",
     "parallel.schedule": "gpipe",
     "parallel.sequence_parallel": "true",
-    "offload.optimizer": "cpu",
-    "offload.parameters": "nvme",
-    "offload.path": "/nvme",
     "train.precision": "fp16",
     "checkpoint.init": "weights",
     "monitor.wandb": "true",

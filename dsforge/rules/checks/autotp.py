@@ -1,0 +1,43 @@
+"""DSF805: AutoTP splits the layers of the model, under the stages of ZeRO that it trains rightly with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dsforge.base.errors import Fix, Severity
+from dsforge.rules.facts import Facts
+from dsforge.rules.registry import Found, Rule
+
+_MOST_ZERO = 2
+
+
+def _check(facts: Facts) -> Iterator[Found]:
+    capabilities, tp = facts.capabilities, facts.recipe.parallel.tp
+    if not (capabilities.hugging_face and capabilities.deepspeed and tp > 1):
+        return
+    if facts.shape is not None and facts.shape.arch == "gpt":
+        yield Found(
+            "GPT-2's layers are Conv1D with queries, keys and values in one, which AutoTP does not split",
+            "parallel.tp",
+            "`tp: 1`, or `trainer: forge`",
+            Fix("parallel.tp", 1),
+        )
+    if facts.zero is not None and facts.zero > _MOST_ZERO:
+        yield Found(
+            f"layers split by AutoTP are trained under ZeRO-{_MOST_ZERO} at most, this is ZeRO-{facts.zero}",
+            "parallel.zero",
+            f"`zero: {_MOST_ZERO}`, or `trainer: forge`",
+            Fix("parallel.zero", _MOST_ZERO),
+        )
+
+
+RULE = Rule(
+    code="DSF805",
+    name="autotp",
+    severity=Severity.ERROR,
+    summary="AutoTP splits layers of the Llama and Qwen families, under ZeRO-2 at most",
+    why="Every rank begins with the whole model and cuts its layers, which ZeRO-3 would have dealt out already; "
+    "and a fused layer cut in the wrong places trains another model.",
+    check=_check,
+    plannable=True,
+)
