@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.engines.capabilities import Capabilities, capabilities
 from dsforge.catalog.tables import Hardware
 from dsforge.cost.states import Shares, Total, off_the_gpu
 from dsforge.external.vocabulary import vocab_divisor
@@ -127,8 +127,11 @@ def _given_stage(recipe: SettledRecipe, out: Resolved) -> tuple[int, str] | None
     if recipe.parallel.pp > 1:
         why = "with a pipeline DeepSpeed takes ZeRO-1 at most, and clips right with it"
         return 1, why if trainer.deepspeed else honoured.why if honoured else why
-    if out.dp is None or not out.shares_of_stage:
-        return None
+    return _stage_of_replicas(recipe, out, trainer) if out.dp is not None and out.shares_of_stage else None
+
+
+def _stage_of_replicas(recipe: SettledRecipe, out: Resolved, trainer: Capabilities) -> tuple[int, str] | None:
+    """Return the one ZeRO stage that offload or a single replica leave, and why."""
     least = least_stage(recipe.offload.optimizer, recipe.offload.parameters) if trainer.deepspeed else 0
     if least == 3 or (least and out.dp == 1):
         return least, "the lowest under which DeepSpeed offloads to these places"

@@ -1,7 +1,7 @@
 """The `transformers` trainer: a Hugging Face model under the DeepSpeed engine.
 
-With TP every rank makes the whole model, and DeepSpeed cuts its linear layers (AutoTP); embedding, head and norms
-stay whole.
+With TP every rank makes the whole model, and DeepSpeed cuts its linear layers (AutoTP); embedding, head and
+norms stay whole.
 """
 
 from __future__ import annotations

@@ -254,16 +254,23 @@ BROKEN = (
         for parallel, place, at, fix in (
             ("{tp: 2, dp: 4, zero: 0}", "cpu", "zero: 0", "parallel.zero=1"),
             ("{tp: 2, dp: 4, zero: 2}", "nvme, path: /x", "zero: 2", "parallel.zero=3"),
-            ("{pp: 2, dp: 4, zero: 1}", "nvme, path: /x", "optimizer: nvme", "offload.optimizer=cpu"),
+            ("{pp: 2, dp: 4, zero: 1}", "nvme, path: /x", "optimizer: nvme", None),
         )
     ),
     *(
         Broken(
-            "DSF805", ((old, new), (_PARALLEL, parallel), (_LAST, f"{_LAST}\ntrainer: transformers")), at, fix
+            "DSF805",
+            (
+                ("arch: llama", f"arch: {arch}"),
+                (_PARALLEL, parallel),
+                (_LAST, f"{_LAST}\ntrainer: transformers"),
+            ),
+            at,
+            fix,
         )
-        for old, new, parallel, at, fix in (
-            ("arch: llama", "arch: gpt", "{tp: 2, dp: 4, zero: 1}", "tp: 2", "parallel.tp=1"),
-            ("arch: llama", "arch: llama", "{tp: 2, dp: 4, zero: 3}", "zero: 3", "parallel.zero=2"),
+        for arch, parallel, at, fix in (
+            ("gpt", "{tp: 2, dp: 4, zero: 1}", "tp: 2", "parallel.tp=1"),
+            ("llama", "{tp: 2, dp: 4, zero: 3}", "zero: 3", "parallel.zero=2"),
         )
     ),
     Broken(

@@ -33,9 +33,9 @@ class Searched:
 
 
 def all_open(recipe: Recipe) -> Recipe:
-    """Return a recipe that leaves everything to the search that it can choose, offload where it asks for that.
+    """Return a recipe that leaves everything to the search that it can choose; offload if it asks for that.
 
-    No published run that estimates are held against offloads: the model finds it cheaper than anybody has shown.
+    No published run that estimates are held against offloads, so what it costs is not shown by any.
     """
     return with_values(recipe, dict.fromkeys((key for key in KEYS if not key.startswith("offload.")), "auto"))
 

@@ -46,7 +46,8 @@ def test_only_locks_of_builds_that_nobody_holds_are_removed(tmp_path):
 
 
 def _offload(device: str) -> dict[str, object]:
-    return {"stage": 3, "offload_optimizer": {"device": device}}
+    zero = {"stage": 3, "offload_optimizer": {"device": device}}
+    return {"optimizer": {"type": "AdamW"}, "zero_optimization": zero}
 
 
 @pytest.mark.parametrize(
