@@ -269,8 +269,8 @@ BROKEN = (
             fix,
         )
         for arch, parallel, at, fix in (
-            ("gpt", "{tp: 2, dp: 4, zero: 1}", "tp: 2", "parallel.tp=1"),
-            ("llama", "{tp: 2, dp: 4, zero: 3}", "zero: 3", "parallel.zero=2"),
+            ("arch: gpt", "{tp: 2, dp: 4, zero: 1}", "tp: 2", "parallel.tp=1"),
+            ("arch: llama", "{tp: 2, dp: 4, zero: 3}", "zero: 3", "parallel.zero=2"),
         )
     ),
     Broken(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
     and from there.
     """
     torch.set_num_threads(1)
+    # What DeepSpeed reads itself.
+    os.environ |= {"DS_ACCELERATOR": "cpu", "LOCAL_RANK": str(rank)}
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=REPLICAS)
     for name, plan in plans.items():
         half = plan.train.steps // 2

@@ -36,7 +36,7 @@ RULE = Rule(
     name="autotp",
     severity=Severity.ERROR,
     summary="AutoTP splits layers of the Llama and Qwen families, under ZeRO-2 at most",
-    why="Every rank begins with the whole model and cuts its layers, which ZeRO-3 would have dealt out before; "
+    why="Every rank begins with the whole model and cuts its layers, which ZeRO-3 would have dealt out; "
     "and a fused layer cut in the wrong places trains another model.",
     check=_check,
     plannable=True,

@@ -58,13 +58,13 @@ def _offload(device: str) -> dict[str, object]:
         ("cuda", {"optimizer": {"type": "Lamb"}}, ()),
         ("cuda", {}, ()),
         ("cpu", {"optimizer": {"type": "AdamW", "params": {}}}, ()),
-        ("cuda", {"optimizer": {"type": "AdamW"}, "zero_optimization": _offload("cpu")}, ("CPUAdam",)),
+        ("cuda", _offload("cpu"), ("CPUAdam",)),
         (
             "cuda",
-            {"optimizer": {"type": "AdamW"}, "zero_optimization": _offload("nvme")},
+            _offload("nvme"),
             ("CPUAdam", "AsyncIO"),
         ),
-        ("cpu", {"zero_optimization": _offload("nvme")}, ("AsyncIO",)),
+        ("cpu", _offload("nvme"), ("AsyncIO",)),
     ],
 )
 def test_needed_ops(accelerator, config, names):
