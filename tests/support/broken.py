@@ -261,7 +261,7 @@ BROKEN = (
         Broken(
             "DSF805",
             (
-                ("arch: llama", f"arch: {arch}"),
+                ("arch: llama", arch),
                 (_PARALLEL, parallel),
                 (_LAST, f"{_LAST}\ntrainer: transformers"),
             ),

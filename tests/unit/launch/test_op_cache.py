@@ -59,11 +59,7 @@ def _offload(device: str) -> dict[str, object]:
         ("cuda", {}, ()),
         ("cpu", {"optimizer": {"type": "AdamW", "params": {}}}, ()),
         ("cuda", _offload("cpu"), ("CPUAdam",)),
-        (
-            "cuda",
-            _offload("nvme"),
-            ("CPUAdam", "AsyncIO"),
-        ),
+        ("cuda", _offload("nvme"), ("CPUAdam", "AsyncIO")),
         ("cpu", _offload("nvme"), ("AsyncIO",)),
     ],
 )
