@@ -10,6 +10,7 @@ from dsforge.cost.states import Shares, Total, off_the_gpu
 from dsforge.external.vocabulary import vocab_divisor
 from dsforge.layout.batch import BatchTriple, solve
 from dsforge.layout.offload import least_stage
+from dsforge.layout.optimizers import moments
 from dsforge.layout.shape import Shape, padded_vocab
 from dsforge.layout.stages import StageLayers, assign, held
 from dsforge.plan.types import Decision
@@ -86,9 +87,10 @@ def _stages(recipe: SettledRecipe, shape: Shape, out: Resolved) -> None:
     if out.dp is None:
         return
     copies = out.dp * cp
+    kept = moments(recipe.optimizer.type, recipe.optimizer.momentum)
     for stage in out.stages:
         one = held(shape, stage, vocab, tp, ep)
-        out.shares_of_stage += (Shares(one.shared, copies, one.experts, max(1, tp * copies // ep)),)
+        out.shares_of_stage += (Shares(one.shared, copies, one.experts, max(1, tp * copies // ep), kept),)
 
 
 def _fullest(recipe: SettledRecipe, out: Resolved, zero: int) -> Total | None:

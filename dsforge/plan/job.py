@@ -9,6 +9,7 @@ from dsforge.catalog.tables import cluster_shapes
 from dsforge.cost.calibration import calibration
 from dsforge.cost.job import Experts, Job, Latent, Machine, Work
 from dsforge.cost.machine import machine_of
+from dsforge.layout.optimizers import moments
 from dsforge.plan.types import Model, Plan
 
 _OTHER_GPU = "a GPU with published step times: `dsforge presets list`"
@@ -122,6 +123,7 @@ def job_of(plan: Plan, shape: str | None = None) -> Job | str:
         sequence_parallel=layout.sequence_parallel,
         flash_attention=train.attention_dropout == 0,
         offload=offload.optimizer != "none",
+        moments=moments(plan.optimizer.type, plan.optimizer.momentum),
         offload_parameters=offload.parameters != "none",
         on_nvme="nvme" in (offload.optimizer, offload.parameters),
         schedule=layout.schedule,

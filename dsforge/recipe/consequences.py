@@ -102,6 +102,7 @@ CONSEQUENCES: dict[str, Consequence] = {
             "optimizer.warmup_steps",
             "optimizer.weight_decay",
             "optimizer.betas",
+            "optimizer.momentum",
             "optimizer.eps",
             "optimizer.grad_clip",
         ),

@@ -15,7 +15,7 @@ _NEVER = 1_000_000_000
 
 def deepspeed_config(plan: Plan) -> dict[str, Any]:
     """Return the configuration; all three batch numbers are written, `auto` never is."""
-    optimizer = plan.optimizer
+    optimizer, is_ours = plan.optimizer, plan.optimizer.type != "adamw"
     parameters: dict[str, Any] = {
         "lr": optimizer.lr,
         "betas": list(optimizer.betas),
@@ -34,9 +34,13 @@ def deepspeed_config(plan: Plan) -> dict[str, Any]:
         "zero_optimization": {"stage": plan.layout.zero, **offload_sections(plan)},
         "steps_per_print": _NEVER,
     }
-    if plan.external is not None:
+    if plan.external is not None or is_ours:
         # The program makes its optimizer itself, and DeepSpeed then reads no section of that name.
         del config["optimizer"]
+    if is_ours:
+        config["zero_allow_untested_optimizer"] = True
+        if plan.offload.optimizer != "none":
+            config["zero_force_ds_cpu_optimizer"] = False
     if plan.model.hf_config is not None and plan.layout.tp > 1:
         config["tensor_parallel"] = autotp_section(plan.model, plan.layout.tp)
     if "nvme" in (plan.offload.optimizer, plan.offload.parameters):

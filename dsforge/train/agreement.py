@@ -7,7 +7,7 @@ from typing import Any
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
-from dsforge.plan.types import Plan
+from dsforge.plan.types import Optimizer, Plan
 
 _DEFAULTS: dict[str, Any] = {"bf16.enabled": False, "fp16.enabled": False}
 """What the engine takes where the file says nothing."""
@@ -31,12 +31,21 @@ def planned_values(plan: Plan) -> dict[str, Any]:
         "bf16.enabled": bf16,
         "fp16.enabled": False,
         "data_types.grad_accum_dtype": "fp32" if bf16 and plan.layout.zero >= 1 else None,
+        "scheduler": None,
+        **_optimizer_values(optimizer),
+    }
+
+
+def _optimizer_values(optimizer: Optimizer) -> dict[str, Any]:
+    """Any but AdamW the trainer makes itself, and the engine would ignore a section of that name."""
+    if optimizer.type != "adamw":
+        return {"optimizer": None}
+    return {
         "optimizer.type": "AdamW",
         "optimizer.params.lr": optimizer.lr,
         "optimizer.params.betas": list(optimizer.betas),
         "optimizer.params.eps": optimizer.eps,
         "optimizer.params.weight_decay": optimizer.weight_decay,
-        "scheduler": None,
     }
 
 

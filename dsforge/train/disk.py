@@ -84,19 +84,14 @@ def load(folder: Path, number: int, optimizer: Any) -> None:
     for group, weights in _groups(optimizer):
         path = _path(folder, number, group)
         content = load_file(folder, str(path), "cpu")
-        mine = optimizer.optimizer.state[weights]
         if (
             not isinstance(content, dict)
+            or content.keys() != {"weights", "states"}
             or content["weights"].shape != weights.shape
-            or content["states"].keys() != mine.keys()
         ):
             raise not_whole(folder, NotWhole(path, "does not hold this rank's states"))
         weights.copy_(content["weights"])
-        for key, value in content["states"].items():
-            if torch.is_tensor(mine[key]):
-                mine[key].copy_(value)
-            else:
-                mine[key] = value
+        optimizer.optimizer.state[weights] = content["states"]
         optimizer._reassign_or_swap_out_partitioned_parameters(group)
 
 

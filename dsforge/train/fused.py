@@ -29,7 +29,7 @@ def found(device: torch.device, attention_dropout: float) -> dict[str, str]:
 def with_usable_optimizer(ds_config: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """Return the configuration with PyTorch's AdamW where deepspeed's fused one cannot be built."""
     config = copy.deepcopy(ds_config)
-    options = config["optimizer"]["params"]
+    options = config.get("optimizer", {}).get("params", {"torch_adam": True})
     if device.type != "cuda" or options.get("torch_adam"):
         return config
     from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder

@@ -64,8 +64,8 @@ class Jobs:
     def __init__(self, shape: Shape, known: Measured, fixed: Mapping[str, Any], divisor: int) -> None:
         """Take what all candidates share.
 
-        `fixed` holds gpus, seq_len, global_batch, precision, partition, recompute_every, dropout and
-        attention_dropout.
+        `fixed` holds gpus, seq_len, global_batch, precision, partition, recompute_every, moments, dropout
+        and attention_dropout.
         """
         self._shape, self._known, self._fixed, self._divisor = shape, known, fixed, divisor
         self._works: dict[int, Work] = {}
@@ -102,6 +102,7 @@ class Jobs:
             on_nvme="nvme" in (one.optimizer, one.parameters),
             schedule=one.schedule,
             recompute_every=fixed["recompute_every"],
+            moments=fixed["moments"],
             first_layers=first,
             last_layers=last,
             expert_tp=1 if one.ep > 1 else None,

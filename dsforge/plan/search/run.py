@@ -8,6 +8,7 @@ from typing import Any
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.tables import Hardware
 from dsforge.external.vocabulary import vocab_divisor
+from dsforge.layout.optimizers import moments
 from dsforge.layout.shape import Shape
 from dsforge.plan.auto import resolve_autos
 from dsforge.plan.job import Measured, Unmeasured, measured
@@ -85,6 +86,7 @@ def searcher(recipe: Recipe, shape: Shape, hardware: Hardware, known: Measured, 
         "precision": recipe.train.precision,
         "partition": recipe.parallel.partition,
         "recompute_every": recipe.train.recompute_every,
+        "moments": moments(recipe.optimizer.type, recipe.optimizer.momentum),
         "dropout": recipe.train.dropout,
         "attention_dropout": recipe.train.attention_dropout,
     }

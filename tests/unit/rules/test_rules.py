@@ -60,6 +60,7 @@ TAKEN_BY_TRANSFORMERS = {
     "train": {"steps", "tokens", "eval_every", "eval_samples", "seed"},
     "optimizer": {
         *("type", "lr", "min_lr", "lr_schedule", "warmup_steps", "weight_decay", "betas", "eps", "grad_clip"),
+        "momentum",
     },
     "data": {"train", "valid", "tokenizer", "workers"},
     "checkpoint": {"dir", "every_steps", "keep", "resume", "init", "at_end"},
