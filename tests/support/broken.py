@@ -274,14 +274,8 @@ BROKEN = (
         )
     ),
     _one("DSF806", _LAST, "warmup_steps: 3, momentum: 0.8}", "momentum", "optimizer.momentum=0.9"),
+    _one("DSF806", _LAST, "warmup_steps: 3, type: sgd, eps: 1.0e-6}", "eps: 1", "optimizer.eps=1e-08"),
     _one("DSF806", _LAST, "warmup_steps: 3, type: lion, eps: 1.0e-6}", "eps: 1", "optimizer.eps=1e-08"),
-    _one(
-        "DSF806",
-        _LAST,
-        "warmup_steps: 3, type: sgd, betas: [0.9, 0.99]}",
-        "betas",
-        "optimizer.betas=[0.9, 0.95]",
-    ),
     Broken(
         "DSF780",
         ((_PARALLEL, "{dp: 8, zero: 3}"), (_LAST, f"{_LAST}\noffload: {{optimizer: cpu}}\ntrainer: fsdp")),
