@@ -89,7 +89,7 @@ def _stages(recipe: SettledRecipe, shape: Shape, out: Resolved) -> None:
     copies = out.dp * cp
     kept = moments(recipe.optimizer.type, recipe.optimizer.momentum)
     for stage in out.stages:
-        one = held(shape, stage, vocab, tp, ep)
+        one = held(shape, stage, vocab * capabilities(recipe.trainer).tables(tp), tp, ep)
         out.shares_of_stage += (Shares(one.shared, copies, one.experts, max(1, tp * copies // ep), kept),)
 
 
@@ -152,7 +152,9 @@ def _fitting_stage(recipe: SettledRecipe, hardware: Hardware, out: Resolved) -> 
     if room is None:
         return 1, "the machine's memory is not catalogued"
     limit = f"{ROOM_FOR_STATES:.0%} of the GPU"
-    stages = [stage for stage in (1, 2, 3) if capabilities(recipe.trainer).takes("parallel.zero", stage)]
+    trainer = capabilities(recipe.trainer)
+    most = trainer.zero_under_tp if recipe.parallel.tp > 1 else 3
+    stages = [stage for stage in range(1, most + 1) if trainer.takes("parallel.zero", stage)]
     for stage in stages:
         need = _fullest(recipe, out, stage)
         if need is not None and need.bytes <= ROOM_FOR_STATES * room:

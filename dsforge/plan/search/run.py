@@ -89,6 +89,7 @@ def searcher(recipe: Recipe, shape: Shape, hardware: Hardware, known: Measured, 
         "moments": moments(recipe.optimizer.type, recipe.optimizer.momentum),
         "dropout": recipe.train.dropout,
         "attention_dropout": recipe.train.attention_dropout,
+        "whole_tables": capabilities(recipe.trainer).whole_tables,
     }
     jobs = Jobs(shape, known, fixed, vocab_divisor(recipe))
     legality = Legality(recipe, shape, hardware, base, nodes)

@@ -8,26 +8,25 @@ from dsforge.base.errors import Fix, Severity
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
-_MOST_ZERO = 2
-
 
 def _check(facts: Facts) -> Iterator[Found]:
     capabilities, tp = facts.capabilities, facts.recipe.parallel.tp
-    if not (capabilities.hugging_face and capabilities.deepspeed and tp > 1):
+    if tp == 1 or not capabilities.takes("parallel.tp", tp):
         return
-    if facts.shape is not None and facts.shape.arch == "gpt":
+    if capabilities.hugging_face and capabilities.deepspeed and facts.shape.arch == "gpt":
         yield Found(
             "GPT-2's layers are Conv1D with queries, keys and values in one, which AutoTP does not split",
             "parallel.tp",
             "`tp: 1`, or `trainer: forge`",
             Fix("parallel.tp", 1),
         )
-    if facts.zero is not None and facts.zero > _MOST_ZERO:
+    most = capabilities.zero_under_tp
+    if facts.zero is not None and facts.zero > most:
         yield Found(
-            f"layers split by AutoTP are trained under ZeRO-{_MOST_ZERO} at most, this is ZeRO-{facts.zero}",
+            f"layers split by AutoTP are trained under ZeRO-{most} at most, this is ZeRO-{facts.zero}",
             "parallel.zero",
-            f"`zero: {_MOST_ZERO}`, or `trainer: forge`",
-            Fix("parallel.zero", _MOST_ZERO),
+            f"`zero: {most}`, or `trainer: forge`",
+            Fix("parallel.zero", most),
         )
 
 
