@@ -66,3 +66,11 @@ def test_each_change_is_told():
     assert changes["cluster.nodes"] == (128, 1)
     assert changes["cluster.gpu"] == ("a100-sxm-80gb", "cpu")
     assert all(change.why for change in shrink(recipe.recipe, make_plan(recipe), 16).changes)
+
+
+def test_what_is_offloaded_stays_offloaded_and_the_optimizer_is_the_recipes():
+    changes = ["offload={optimizer: cpu, parameters: cpu}", "optimizer.type=lion"]
+    recipe = load_recipe(ROOT / "recipes" / "llama3-8b-fsdp.yaml", changes)
+    data = shrink(recipe.recipe, make_plan(recipe), 2).data
+    assert data["offload"] == {"optimizer": "cpu", "parameters": "cpu", "path": None}
+    assert data["optimizer"]["type"] == "lion"
