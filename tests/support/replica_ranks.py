@@ -23,8 +23,10 @@ from dsforge.train.loss_scale import LossScale
 from dsforge.train.main import trainer_module
 from dsforge.train.samples import Sources
 from dsforge.train.schedule import learning_rate
+from dsforge.train.world import Groups
 
 REPLICAS = 2
+_GROUPS: dict[tuple[str, int], Groups] = {}
 FAR_TOO_LARGE = 2.0**60
 
 
@@ -113,8 +115,11 @@ def _build(context: RankContext, *, restored: bool) -> Engine:
     trainer = trainer_module(context.plan.trainer)
     device = torch.device("cpu")
     trainer.import_libraries(device)
-    groups = trainer.make_groups(context.plan.layout)
-    engine: Engine = trainer.build(context, groups, device, restored=restored)
+    # A process makes megatron-core's groups once.
+    key = (context.plan.trainer, context.plan.layout.tp)
+    if key not in _GROUPS:
+        _GROUPS[key] = trainer.make_groups(context.plan.layout)
+    engine: Engine = trainer.build(context, _GROUPS[key], device, restored=restored)
     return engine
 
 
