@@ -11,7 +11,7 @@ from dsforge.launch.building import Builds, HostBuild
 from dsforge.launch.offloading import check_disk
 from dsforge.launch.types import LaunchRequest
 from dsforge.records.probe import Built
-from dsforge.render.bundle import make_bundle
+from tests.launch_support.bundles import make_bundle
 from tests.support.recipes import plan_of
 
 
