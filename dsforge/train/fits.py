@@ -29,9 +29,9 @@ def layout_facts(plan: Plan) -> dict[str, int]:
     if plan.train.precision == "fp16":
         facts["fp16"] = 1
     if plan.optimizer.type != "adamw":
-        facts[plan.optimizer.type] = 1
+        facts[f"{plan.optimizer.type}_states"] = 1
     if plan.offload.optimizer == "nvme":
-        facts["nvme"] = 1
+        facts["states_on_disk"] = 1
     if layout.vp > 1:
         facts["vp"] = layout.vp
     facts |= {f"layers_of_stage_{stage.stage}": stage.layers for stage in layout.stages}
