@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def told(folder: Path) -> dict[str, Any]:
-    return run_all(folder, CASES)
+    with pytest.MonkeyPatch.context() as patch:
+        # As a launch does: another ninja than the one that built the kernel would build it anew.
+        patch.setenv("PATH", os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
+        patch.setenv("TORCH_EXTENSIONS_DIR", str(ops_dir(os.environ)))
+        return run_all(folder, CASES)
 
 
 @pytest.mark.parametrize("name", CASES)
