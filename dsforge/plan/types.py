@@ -164,15 +164,16 @@ class Train(Frozen):
 
 
 class Optimizer(Frozen):
-    """AdamW and its learning-rate schedule; see `docs/reference/vocabulary.md` for the formula."""
+    """The optimizer and its learning-rate schedule; see `docs/reference/vocabulary.md` for the formula."""
 
-    type: Literal["adamw"]
+    type: Literal["adamw", "sgd", "lion"]
     lr: float
     min_lr: float
     lr_schedule: Literal["cosine", "linear", "constant"]
     warmup_steps: int
     weight_decay: float
     betas: tuple[float, float]
+    momentum: float = 0.9
     eps: float
     grad_clip: float
 

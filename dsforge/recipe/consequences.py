@@ -112,6 +112,7 @@ CONSEQUENCES: dict[str, Consequence] = {
             "optimizer.warmup_steps",
             "optimizer.weight_decay",
             "optimizer.betas",
+            "optimizer.momentum",
             "optimizer.eps",
             "optimizer.grad_clip",
         ),

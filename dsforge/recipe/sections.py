@@ -260,9 +260,9 @@ class TrainSection(Section):
 
 
 class OptimizerSection(Section):
-    """AdamW and its learning rate."""
+    """The optimizer and its learning rate."""
 
-    type: Literal["adamw"] = Field(default="adamw", description="The optimizer.")
+    type: Literal["adamw", "sgd", "lion"] = Field(default="adamw", description="The optimizer.")
     lr: Rate = Field(default=3.0e-4, description="Peak learning rate.")
     min_lr: RateOrZero = Field(default=0.0, description="Learning rate that the decay ends at.")
     lr_schedule: Literal["cosine", "linear", "constant"] = Field(
@@ -270,8 +270,12 @@ class OptimizerSection(Section):
     )
     warmup_steps: StepsOrNone = Field(default=0, description="Steps of linear warm-up.")
     weight_decay: RateOrZero = Field(default=0.1, description="Not applied to biases and norms.")
-    betas: tuple[Ratio, Ratio] = Field(default=(0.9, 0.95), description="Decay of the two moments.")
-    eps: Epsilon = Field(default=1.0e-8, description="Added to the denominator.")
+    betas: tuple[Ratio, Ratio] = Field(
+        default=(0.9, 0.95),
+        description="adamw, lion: decay of the two moments; lion keeps one of them.",
+    )
+    momentum: Ratio = Field(default=0.9, description="sgd: decay of the sum of gradients; 0: no sum is kept.")
+    eps: Epsilon = Field(default=1.0e-8, description="adamw: added to the denominator.")
     grad_clip: NonNegative = Field(default=1.0, description="Largest global gradient norm; 0: no clipping.")
 
 

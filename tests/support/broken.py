@@ -300,6 +300,38 @@ BROKEN = (
             ("DSF776", 1, "", "\noffload: {optimizer: cpu, path: /x}", "path: /x", "offload.path=null"),
         )
     ),
+    *(
+        Broken(
+            "DSF776",
+            ((_PARALLEL, parallel), (_LAST, f"{_LAST}\noffload: {{optimizer: {place}}}")),
+            at,
+            fix,
+        )
+        for parallel, place, at, fix in (
+            ("{tp: 2, dp: 4, zero: 0}", "cpu", "zero: 0", "parallel.zero=1"),
+            ("{tp: 2, dp: 4, zero: 2}", "nvme, path: /x", "zero: 2", "parallel.zero=3"),
+            ("{pp: 2, dp: 4, zero: 1}", "nvme, path: /x", "optimizer: nvme", None),
+        )
+    ),
+    *(
+        Broken(
+            "DSF805",
+            (
+                ("arch: llama", arch),
+                (_PARALLEL, parallel),
+                (_LAST, f"{_LAST}\ntrainer: transformers"),
+            ),
+            at,
+            fix,
+        )
+        for arch, parallel, at, fix in (
+            ("arch: gpt", "{tp: 2, dp: 4, zero: 1}", "tp: 2", "parallel.tp=1"),
+            ("arch: llama", "{tp: 2, dp: 4, zero: 3}", "zero: 3", "parallel.zero=2"),
+        )
+    ),
+    _one("DSF806", _LAST, "warmup_steps: 3, momentum: 0.8}", "momentum", "optimizer.momentum=0.9"),
+    _one("DSF806", _LAST, "warmup_steps: 3, type: sgd, eps: 1.0e-6}", "eps: 1", "optimizer.eps=1e-08"),
+    _one("DSF806", _LAST, "warmup_steps: 3, type: lion, eps: 1.0e-6}", "eps: 1", "optimizer.eps=1e-08"),
     Broken(
         "DSF780",
         ((_PARALLEL, "{dp: 8, zero: 3}"), (_LAST, f"{_LAST}\noffload: {{optimizer: cpu}}\ntrainer: fsdp")),
@@ -544,9 +576,6 @@ NOT_HONOURED = {
     "parallel.cp": "2",
     "parallel.ep": "2",
     "parallel.schedule": "interleaved",
-    "offload.optimizer": "cpu",
-    "offload.parameters": "nvme",
-    "offload.path": "/nvme",
     "train.precision": "fp16",
     "train.balance_loss": "0.01",
     "checkpoint.init": "weights",

@@ -8,6 +8,7 @@ from typing import Any
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.tables import Hardware
 from dsforge.external.vocabulary import vocab_divisor
+from dsforge.layout.optimizers import moments
 from dsforge.layout.shape import Shape
 from dsforge.plan.auto import resolve_autos
 from dsforge.plan.job import Measured, Unmeasured, measured
@@ -33,8 +34,11 @@ class Searched:
 
 
 def all_open(recipe: Recipe) -> Recipe:
-    """Return a recipe that leaves everything to the search that it can choose."""
-    return with_values(recipe, dict.fromkeys(KEYS, "auto"))
+    """Return a recipe that leaves everything to the search that it can choose; offload if it asks for that.
+
+    No published run that estimates are held against offloads, so what it costs is not shown by any.
+    """
+    return with_values(recipe, dict.fromkeys((key for key in KEYS if not key.startswith("offload.")), "auto"))
 
 
 def known_of(recipe: Recipe, hardware: Hardware) -> Measured | Unmeasured:
@@ -82,8 +86,10 @@ def searcher(recipe: Recipe, shape: Shape, hardware: Hardware, known: Measured, 
         "precision": recipe.train.precision,
         "partition": recipe.parallel.partition,
         "recompute_every": recipe.train.recompute_every,
+        "moments": moments(recipe.optimizer.type, recipe.optimizer.momentum),
         "dropout": recipe.train.dropout,
         "attention_dropout": recipe.train.attention_dropout,
+        "whole_tables": capabilities(recipe.trainer).whole_tables,
     }
     jobs = Jobs(shape, known, fixed, vocab_divisor(recipe))
     legality = Legality(recipe, shape, hardware, base, nodes)

@@ -103,3 +103,11 @@ def test_a_schedule_that_is_left_without_stages_is_changed(name, schedule, max_r
     assert small.data["parallel"]["schedule"] == (told[1] if told else schedule)
     changes = {change.key: (change.recipe, change.used) for change in small.changes}
     assert changes.get("parallel.schedule") == told
+
+
+def test_what_is_offloaded_stays_offloaded_and_the_optimizer_is_the_recipes():
+    changes = ["offload={optimizer: cpu, parameters: cpu}", "optimizer.type=lion"]
+    recipe = load_recipe(ROOT / "recipes" / "llama3-8b-fsdp.yaml", changes)
+    data = shrink(recipe.recipe, make_plan(recipe), 2).data
+    assert data["offload"] == {"optimizer": "cpu", "parameters": "cpu", "path": None}
+    assert data["optimizer"]["type"] == "lion"

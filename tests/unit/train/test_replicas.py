@@ -22,6 +22,12 @@ CASES: dict[str, dict[str, Any]] = {
     "zero-2-gpt": {"zero": 2, "arch": "gpt", "recompute": "selective"},
     "zero-3-recomputed-offloaded": {"zero": 3, "arch": "llama", "recompute": "full 2", "offload": "cpu"},
     "ddp-recomputed": {"trainer": "ddp", "zero": 0, "arch": "gpt", "recompute": "full 2"},
+    "zero-3-lion": {
+        "zero": 3,
+        "arch": "gpt",
+        "optimizer": {"type": "lion", "betas": [0.9, 0.99], "lr": 1e-3},
+    },
+    "ddp-sgd": {"trainer": "ddp", "zero": 0, "arch": "gpt", "optimizer": {"type": "sgd", "lr": 0.5}},
     "zero-3-bf16": {"zero": 3, "arch": "llama", "precision": "bf16", "recompute": "full 1"},
     "ddp-bf16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "bf16", "recompute": "full 1"},
     "zero-2-fp16": {"zero": 2, "arch": "llama", "precision": "fp16"},
@@ -57,7 +63,13 @@ def plan_for(case: dict[str, Any]) -> Plan:
                 "balance_over": case.get("balance_over", "layer"),
                 "checks": {"gradients_every": 1, "parameters_every": 1},
             },
-            "optimizer": {"lr": 5e-3, "warmup_steps": 2, "grad_clip": 0.3, "lr_schedule": "constant"},
+            "optimizer": {
+                "lr": 5e-3,
+                "warmup_steps": 2,
+                "grad_clip": 0.3,
+                "lr_schedule": "constant",
+                **case.get("optimizer", {}),
+            },
         }
     )
 

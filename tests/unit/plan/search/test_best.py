@@ -121,7 +121,8 @@ def test_the_best_are_those_of_brute_force(
 )
 def test_experts_and_offload_are_searched_too(gib: int, objective: Objective, partition: str):
     recipe = recipe_of("script", 1, 2, model="mixtral-8x7b", batch={"global": 2, "seq_len": 2048})
-    recipe = all_open(with_values(recipe, {"parallel.partition": partition}))
+    opened = {"parallel.partition": partition, "offload.optimizer": "auto", "offload.parameters": "auto"}
+    recipe = all_open(with_values(recipe, opened))
     made = search_of(recipe, gib * GIB)
     found = made.best(4, objective)
     assert [one.key(objective) for one in found] == brute_force(recipe, made, 4, objective)
