@@ -87,6 +87,8 @@ def shrink(
     use("parallel.dp", layout.dp, dp, "two replicas show everything that more would" if dp == 2 else limit)
     use("parallel.cp", layout.cp, 1, "a short sequence stays in one piece")
     vp = use("parallel.vp", layout.vp, _parts(layout.vp) if pp > 1 else 1, "few layers make few parts")
+    partition = layout.partition if layout.partition != "measured" else "parameters"
+    use("parallel.partition", layout.partition, partition, "what was measured is the whole model")
     asked = layout.sequence_parallel
     whole = "an external program's ranks of a CPU, or ranks without TP, hold whole sequences"
     splits = tp > 1 and (gpu != "cpu" or recipe.external is None)
@@ -146,7 +148,7 @@ def shrink(
             "dp": dp,
             "sequence_parallel": is_split,
             "zero": layout.zero,
-            "partition": layout.partition if shape["layers"] % pp == 0 else "parameters",
+            "partition": partition if shape["layers"] % pp == 0 else "parameters",
         },
         "batch": {"global": size, "micro": micro, "seq_len": seq_len},
         "train": {

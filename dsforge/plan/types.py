@@ -97,6 +97,8 @@ class Layout(Frozen):
     zero: int
     schedule: str
     partition: str
+    partition_weights_sha256: str | None = None
+    """Of the canonical JSON of the file that layers are dealt out by."""
     sequence_parallel: bool = False
     engine: Literal["pipeline", "module"]
     stages: tuple[Stage, ...]

@@ -22,6 +22,7 @@ from dsforge.recipe.model_file import names_config, read_model_config
 from dsforge.recipe.origins import Layer, Origin
 from dsforge.recipe.variables import interpolate, is_env_value
 from dsforge.recipe.vocabulary import is_key
+from dsforge.recipe.weights_file import read_partition_weights
 
 __all__ = ["LoadedRecipe", "apply_override", "check", "load_recipe", "merge"]
 
@@ -36,6 +37,8 @@ class LoadedRecipe:
     document: Document
     model_config: Mapping[str, Any] | None = None
     """What the `config.json` holds that `model` names, if it names one."""
+    partition_weights: Mapping[str, Any] | None = None
+    """What the file holds that `parallel.partition_weights` names, if it names one."""
     profile: str | None = None
     changes: tuple[str, ...] = ()
 
@@ -91,12 +94,18 @@ def load_recipe(
     config = None
     if names_config(recipe.model):
         config = read_model_config(path.parent / str(recipe.model), document.place(("model",)))
+    weights, named = None, recipe.parallel.partition_weights
+    if named is not None:
+        weights = read_partition_weights(
+            path.parent / named, document.place(("parallel", "partition_weights"))
+        )
     return LoadedRecipe(
         recipe,
         path,
         text,
         document,
         model_config=config,
+        partition_weights=weights,
         profile=profile,
         changes=(*overrides, *(("--", *arguments) if arguments else ())),
     )
