@@ -39,8 +39,9 @@ def split_uniform(layers: int, pp: int) -> list[int]:
 def split_by_weight(layer: int, first_extra: int, last_extra: int, layers: int, pp: int) -> list[int]:
     """Return layers a stage that make the heaviest stage lightest, every stage holding one at least.
 
-    Weights are of one layer, of the embedding on stage 0, of the head on the last. As the layers weigh the same, giving each in turn to the lightest stage is optimal. Ties go to the later
-    stage, for the first one also keeps most activations under 1F1B.
+    Weights are of one layer, of the embedding on stage 0, of the head on the last. As the layers weigh the
+    same, giving each in turn to the lightest stage is optimal. Ties go to the later stage, for the first one
+    also keeps most activations under 1F1B.
     """
     extras = [0] * pp
     extras[0] += first_extra

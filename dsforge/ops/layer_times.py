@@ -61,14 +61,11 @@ def measured_layers(
 
 
 def _refuse(loaded: LoadedRecipe, plan: Plan) -> None:
-    why = None
+    why, key = None, "model"
     if plan.trainer == "external" or not capabilities(plan.trainer).takes("parallel.pp", 2):
         why, key = f"trainer {plan.trainer} deals no layers to stages", "trainer"
     elif plan.model.experts is not None:
-        why, key = (
-            "experts take as long as the router sends them work, which one layer does not tell",
-            "model",
-        )
+        why = "experts take as long as the router sends them work, which one layer does not tell"
     if why is not None:
         hint = "`partition` is for `forge` and `megatron-core`, of models without experts"
         raise DsforgeError("DSF797", why, loaded.place(key), hint, exit_code=ExitCode.FINDINGS)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from dsforge.catalog.families import Experts, LatentAttention
 
 SCHEMA_VERSION = 1
-PRINTED = ("estimate", "schedule", "layouts", "memory")
+PRINTED = ("estimate", "schedule", "layouts", "memory", "calibration")
 """What `plan --json` prints beside the plan."""
 
 

@@ -17,12 +17,12 @@ from dsforge.recipe.environment import apply_environment
 from dsforge.recipe.extends import read_chain
 from dsforge.recipe.faults import explain
 from dsforge.recipe.layers import lay_over, mark, merge, part, put, take_out
+from dsforge.recipe.measured_file import read_measured
 from dsforge.recipe.model import Recipe
 from dsforge.recipe.model_file import names_config, read_model_config
 from dsforge.recipe.origins import Layer, Origin
 from dsforge.recipe.variables import interpolate, is_env_value
 from dsforge.recipe.vocabulary import is_key
-from dsforge.recipe.weights_file import read_partition_weights
 
 __all__ = ["LoadedRecipe", "apply_override", "check", "load_recipe", "merge"]
 
@@ -96,9 +96,8 @@ def load_recipe(
         config = read_model_config(path.parent / str(recipe.model), document.place(("model",)))
     weights, named = None, recipe.parallel.partition_weights
     if named is not None:
-        weights = read_partition_weights(
-            path.parent / named, document.place(("parallel", "partition_weights"))
-        )
+        place = document.place(("parallel", "partition_weights"))
+        weights = read_measured(path.parent / named, place, "`dsforge tune --layers RECIPE` writes it")
     return LoadedRecipe(
         recipe,
         path,

@@ -61,7 +61,7 @@ RULE = Rule(
     name="partition-weights",
     severity=Severity.ERROR,
     summary="stages by measured times have times, of this model on this GPU; no others are named",
-    why="Times of another model, precision or machine balance the stages wrongly, and times that no partition "
-    "uses would be ignored.",
+    why="Times of another model, precision or machine balance the stages wrongly, and times that no "
+    "partition uses would be ignored.",
     check=_check,
 )
