@@ -194,7 +194,11 @@ def test_a_short_run_changes_nothing_that_a_step_is_made_of(tmp_path: Path):
     values = layouts_to_try(loaded, 2).values[1]
     plan = make_plan(short_run(loaded, values, 7))
     assert (plan.train.steps, plan.train.eval_every, plan.launch.restarts) == (7, 0, 0)
-    assert (plan.checkpoint.every_steps, plan.checkpoint.at_end, plan.checkpoint.resume) == (0, False, "never")
+    assert (plan.checkpoint.every_steps, plan.checkpoint.at_end, plan.checkpoint.resume) == (
+        0,
+        False,
+        "never",
+    )
     assert (plan.batch.global_size, plan.batch.micro, plan.batch.seq_len) == (32, 2, 64)
     assert (plan.layout.tp, plan.layout.pp, plan.layout.dp, plan.layout.zero) == (1, 2, 2, 1)
     assert [one.prefix for one in plan.data.train] == ["data/a"]
