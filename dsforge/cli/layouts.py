@@ -36,10 +36,8 @@ def show(searched: Searched, tokens: int, objective: Objective) -> None:
     from dsforge.plan.ranking import difference
 
     found = searched.found
-    columns: dict[str, Callable[[Found], str]] = {
-        title: lambda one, name=name: _told(getattr(one.candidate, name))
-        for title, name in _shown([one.candidate._asdict() for one in found]).items()
-    }
+    shown = _shown([one.candidate._asdict() for one in found])
+    columns = {title: _choice(name) for title, name in shown.items()}
     if len({one.gpus for one in found}) > 1:
         columns["GPUs"] = lambda one: str(one.gpus)
     columns |= {
@@ -51,6 +49,10 @@ def show(searched: Searched, tokens: int, objective: Objective) -> None:
     }
     rows = [[told(one) for told in columns.values()] for one in found]
     output.table(f"Best layouts by {objective}", tuple(columns), rows)
+
+
+def _choice(name: str) -> Callable[[Found], str]:
+    return lambda one: _told(getattr(one.candidate, name))
 
 
 def choices(layouts: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:

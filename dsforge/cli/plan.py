@@ -107,14 +107,14 @@ def plan(
 
 
 def _calibration(path: Path | None, made: Plan) -> Known | None:
-    from dsforge.plan.measurements import calibration_in, known_of
+    from dsforge.plan.measurements import calibration_in, known_by
     from dsforge.recipe.measured_file import read_measured
 
     if path is None:
         return None
     place = Place(file=str(path))
     found = calibration_in(read_measured(path, place, "`dsforge tune RECIPE` writes it"), place)
-    return known_of(found, made, place)
+    return known_by(found, made, place)
 
 
 def _estimate(made: Plan, loaded: LoadedRecipe, factor: Factor | None) -> Estimate | str:

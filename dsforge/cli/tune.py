@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from dsforge.records.layer_times import LayerTimes
 
 _TOP, _STEPS, _MINUTES = 4, 8, 30.0
+_PLAIN = (1, False, "none", "1f1b")
+"""Values that a recipe need not say."""
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -59,6 +61,7 @@ def tune(
         typer.Option(min=0.01, help=f"Time for all; the same command goes on later. [{_MINUTES:g}]"),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure anew what the file has already.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Try again what the file says has failed.")] = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="File to write. Default: RECIPE.calibration.json or .layers.json."),
@@ -77,10 +80,12 @@ def tune(
             steps=steps or _STEPS,
             minutes=minutes or _MINUTES,
             fresh=fresh,
+            retry=retry,
             json=json,
         )
         return
-    given = {"--search": search, "--top": top, "--steps": steps, "--minutes": minutes, "--fresh": fresh}
+    given = {"--search": search, "--top": top, "--steps": steps, "--minutes": minutes}
+    given |= {"--fresh": fresh, "--retry": retry}
     if idle := [name for name, value in given.items() if value]:
         raise typer.BadParameter(f"{idle[0]} is of layouts, and --layers tries none")
     _layers(recipe, [*(changes or ()), *(set_ or ())], profile, out, json=json)
@@ -170,6 +175,9 @@ def _as_dict(tuned: Tuned, path: Path) -> dict[str, object]:
 
 
 def _print(tuned: Tuned, path: Path) -> None:
+    from dsforge.plan.search.candidate import KEYS
+    from dsforge.recipe.yaml_text import flow_text
+
     trials = tuned.trials
     if trials:
         _print_trials(trials, tuned.calibration.setting.gpu)
@@ -185,6 +193,9 @@ def _print(tuned: Tuned, path: Path) -> None:
         output.line("nothing was measured")
     else:
         output.line(f"best  {_words(best.values)}: {best.measured.step_seconds:.3g} s a step")
+        chosen = ((key, best.values[key]) for key in KEYS if best.values[key] not in _PLAIN)
+        apart = (f"{key}={flow_text(value)}" for key, value in chosen)
+        output.note(f"hint: for the recipe: {' '.join(apart)}")
     if trials:
         output.line(f"{path}: {sum(one.measured is not None for one in trials)} layouts measured")
     if tuned.left:

@@ -13,6 +13,7 @@ from dsforge.base.canonical import sha256_value
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.files import write_atomically
+from dsforge.catalog.tables import find_hardware
 from dsforge.launch.types import RunOutcome
 from dsforge.ops.time_box import TimeBox
 from dsforge.ops.tune_layouts import Layouts, layouts_to_try, short_run
@@ -85,15 +86,18 @@ def tune(
     steps: int,
     minutes: float,
     fresh: bool = False,
+    retry: bool = False,
 ) -> Tuned:
     """Try the layouts that the file at `path` does not have yet, each noted there before the next one.
 
     `run` launches one; `on_layout` is told its number, how many there are, and its values. One that fails is
-    noted with its cause. DsforgeError DSF799 where the file is of something else, DSF796 or DSF798 where it
-    is broken; whatever keeps every run from starting on this machine.
+    noted with its cause, and tried again with `retry` alone. DsforgeError DSF799 where the file is of
+    something else, DSF796 or DSF798 where it is broken; whatever keeps every run from starting here.
     """
     layouts = layouts_to_try(loaded, top)
     calibration = _begun(loaded, path, steps, fresh=fresh)
+    if retry:
+        calibration = replace(calibration, trials=tuple(one for one in calibration.trials if one.measured))
     stopped = None
     with TimeBox(60 * minutes) as box:
         for number, values in enumerate(layouts.values, start=1):
@@ -119,7 +123,7 @@ def _begun(loaded: LoadedRecipe, path: Path, steps: int, *, fresh: bool) -> Cali
     setting = Setting(
         recipe_sha256=recipe_sha256(loaded),
         trainer=loaded.recipe.trainer,
-        gpu=cluster.gpu,
+        gpu=find_hardware(cluster.gpu).name,
         gpus=cluster.nodes * cluster.gpus_per_node,
         host=socket.gethostname() if cluster.nodes == 1 else "",
         steps=steps,

@@ -61,7 +61,7 @@ def calibration_in(data: Any, place: Place) -> Calibration:
         raise DsforgeError("DSF798", f"the calibration {error}", place, hint) from None
 
 
-def known_of(calibration: Calibration, plan: Plan, place: Place) -> Known:
+def known_by(calibration: Calibration, plan: Plan, place: Place) -> Known:
     """Return what a calibration says of a plan; DsforgeError DSF798 if of another trainer or GPU."""
     setting = calibration.setting
     for what, theirs, own in (("trainer", setting.trainer, plan.trainer), ("gpu", setting.gpu, plan.gpu)):
@@ -73,12 +73,12 @@ def known_of(calibration: Calibration, plan: Plan, place: Place) -> Known:
                 "`dsforge tune RECIPE` measures one for this recipe",
             )
     trial = calibration.trial(values_of(plan))
-    own = trial if trial is not None and trial.work_sha256 == work_sha256(plan) else None
+    is_same = trial is not None and trial.work_sha256 == work_sha256(plan)
     return Known(
         file=str(place.file),
         sha256=sha256_text(calibration.to_json()),
         factor=factor_of(calibration),
-        measured=own.measured if own is not None else None,
+        measured=trial.measured if trial is not None and is_same else None,
     )
 
 

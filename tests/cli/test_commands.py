@@ -32,7 +32,8 @@ SURFACE = {
     "--runs --set",
     "smoke": "--argument --json --max-ranks --profile --runs --set --steps",
     "verify": "--allow --json --max-ranks --profile --runs --set --steps",
-    "tune": "--fresh --json --layers --minutes --out --profile --runs --search --set --steps --top -o",
+    "tune": "--fresh --json --layers --minutes --out --profile --retry --runs --search --set --steps "
+    "--top -o",
     "schema": "",
     "presets list": "--json",
     "presets show": "--json",

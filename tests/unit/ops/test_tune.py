@@ -135,8 +135,32 @@ def test_a_layout_that_fails_is_noted_and_the_next_one_is_tried(tmp_path: Path):
         "DSF750: it does not fit",
     ]
     assert done.exit_code == 0
+    tuned(tmp_path, runs)
+    assert len(runs.recipes) == 3
+    assert {one.failure for one in tuned(tmp_path, runs, retry=True).trials} == {None}
+    assert len(runs.recipes) == 5
     runs.ends = dict.fromkeys(range(1, 10), RunExit(1, "rank_failed", "no"))
     assert tuned(tmp_path, runs, fresh=True).exit_code == 4
+
+
+def test_the_command_shows_what_is_measured_and_the_edit(cli: Callable[..., Any], tmp_path: Path):
+    runs = Runs(tmp_path, by_tp)
+    runs.ends[2] = RunExit(1, "rank_failed", "rank 3 failed")
+    tuned(tmp_path, runs)
+    words = ("tune", tmp_path / "recipe.yaml", "--top", "3", "--steps", "7", "-o", tmp_path / "c.json")
+    shown = cli(*words)
+    assert shown.code == 0
+    assert "no GPU speed" in shown.out
+    assert "nothing was predicted: CPU runs prove logic, not speed" in shown.out
+    assert "failed  TP 1 x PP 2 x DP 2, micro 2, ZeRO-1: rank_failed: rank 3 failed" in shown.out
+    assert "best  TP 2 x PP 1 x DP 2, micro 2, ZeRO-1: 1 s a step" in shown.out
+    assert "parallel.tp=2 parallel.dp=2 batch.micro=2" in shown.err
+    told = cli(*words, "--json").json
+    assert told["best"]["parallel.tp"] == 2
+    assert [one["failure"] is None for one in told["trials"]] == [True, True, False]
+    wrong = cli(*words, "--layers")
+    assert wrong.code == 2
+    assert "--top is of layouts, and --layers tries none" in wrong.err
 
 
 def test_what_no_layout_can_help_ends_it_and_keeps_what_was_measured(tmp_path: Path):
