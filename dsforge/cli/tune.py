@@ -85,7 +85,7 @@ def tune(
         )
         return
     given = {"--search": search, "--top": top, "--steps": steps, "--minutes": minutes}
-    given |= {"--fresh": fresh, "--retry": retry}
+    given |= {"--fresh": fresh, "--retry": retry, "--runs": runs}
     if idle := [name for name, value in given.items() if value]:
         raise typer.BadParameter(f"{idle[0]} is of layouts, and --layers tries none")
     _layers(recipe, [*(changes or ()), *(set_ or ())], profile, out, json=json)
@@ -104,7 +104,7 @@ def _layers(recipe: Path, changes: list[str], profile: str | None, out: Path | N
     )
     write_atomically(path, times.to_json())
     if json:
-        output.as_json({"file": str(path), **asdict(times), "stages": [asdict(one) for one in stages]})
+        output.as_json({"file": str(path), "times": asdict(times), "stages": [asdict(one) for one in stages]})
         return
     _print_layers(path, times, stages)
 
