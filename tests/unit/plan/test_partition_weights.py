@@ -10,6 +10,8 @@ import pytest
 
 from dsforge.base.errors import DsforgeError
 from dsforge.ops.lock import differences, make_lock
+from dsforge.ops.shrink import shrink
+from dsforge.ops.smoke import shrunk_recipe
 from dsforge.plan.resolve import make_plan
 from dsforge.recipe.load import load_recipe
 from tests.support.recipes import SMALL, findings_of, write
@@ -115,6 +117,21 @@ def test_a_file_that_is_none_is_an_error_with_its_place(tmp_path: Path, times: A
     assert told in f"{caught.value.code}: {caught.value.message}"
     assert caught.value.place is not None
     assert caught.value.place.line == 5
+
+
+def test_a_shrunken_model_is_dealt_out_by_parameters_and_says_so(tmp_path: Path):
+    loaded = load_recipe(_written(tmp_path))
+    small = shrink(loaded.recipe, make_plan(loaded), 8)
+    (told,) = [one for one in small.changes if one.key == "parallel.partition"]
+    assert (told.recipe, told.used) == ("measured", "parameters")
+    assert make_plan(shrunk_recipe(loaded, small)).layout.partition == "parameters"
+
+
+def test_a_recipe_that_extends_another_finds_its_file(tmp_path: Path):
+    (tmp_path / "base").mkdir()
+    _written(tmp_path / "base")
+    own = write(tmp_path, "version: 1\nextends: base/recipe.yaml\n", "own.yaml")
+    assert [stage.layers for stage in make_plan(load_recipe(own)).layout.stages] == [6, 3]
 
 
 def test_a_file_that_is_missing_names_the_command(tmp_path: Path):
