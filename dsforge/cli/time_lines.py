@@ -47,7 +47,8 @@ def measured_lines(known: Known | None, memory: MemoryEstimate | str) -> Iterato
         held = f", {format_bytes(own.memory_bytes)} held by rank 0" if own.memory_bytes is not None else ""
         yield f"measured {own.step_seconds:.3g} s a step of this layout (middle half {own.spread:.0%}){held}"
     if (factor := known.factor) is None:
-        yield f"measured {known.file} scales nothing: no layout in it was predicted"
+        if own is None:
+            yield f"measured nothing of this layout, and nothing predicted that {known.file} could scale"
     elif factor.memory is not None and not isinstance(memory, str):
         most = max(stage.allocated for stage in memory.stages)
         yield (

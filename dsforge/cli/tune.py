@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,8 +84,15 @@ def tune(
             json=json,
         )
         return
-    given = {"--search": search, "--top": top, "--steps": steps, "--minutes": minutes}
-    given |= {"--fresh": fresh, "--retry": retry, "--runs": runs}
+    given = {
+        "--search": search,
+        "--top": top,
+        "--steps": steps,
+        "--minutes": minutes,
+        "--fresh": fresh,
+        "--retry": retry,
+        "--runs": runs,
+    }
     if idle := [name for name, value in given.items() if value]:
         raise typer.BadParameter(f"{idle[0]} is of layouts, and --layers tries none")
     _layers(recipe, [*(changes or ()), *(set_ or ())], profile, out, json=json)
@@ -175,12 +182,16 @@ def _as_dict(tuned: Tuned, path: Path) -> dict[str, object]:
 
 
 def _print(tuned: Tuned, path: Path) -> None:
+    from dsforge.cli.time_lines import calibrated_words
+    from dsforge.plan.measurements import factor_of
     from dsforge.plan.search.candidate import KEYS
     from dsforge.recipe.yaml_text import flow_text
 
     trials = tuned.trials
     if trials:
         _print_trials(trials, tuned.calibration.setting.gpu)
+    if (factor := factor_of(tuned.calibration)) is not None:
+        output.line(f"  measured over predicted: {calibrated_words(factor)}")
     if tuned.layouts.unranked is not None:
         output.line(f"  nothing was predicted: {tuned.layouts.unranked}")
     for values in tuned.left:
@@ -207,22 +218,28 @@ def _print_trials(trials: list[Trial], gpu: str) -> None:
     from dsforge.plan.search.candidate import KEYS
 
     titles, rows = choices([{KEYS[key]: value for key, value in one.values.items()} for one in trials])
-    figures = ("predicted s", "measured s", "middle half", "of predicted", "memory predicted", "measured")
+    is_predicted = any(one.predicted_step_seconds is not None for one in trials)
+    shown = {**_MEASURED, **(_PREDICTED if is_predicted else {})}
     title = "Layouts by seconds a step" + (", on a CPU: no GPU speed" if gpu == "cpu" else "")
-    table = [[*row, *_figures(one)] for row, one in zip(rows, trials, strict=True)]
-    output.table(title, (*titles, *figures), table)
-
-
-def _figures(one: Trial) -> list[str]:
-    predicted, measured = one.predicted_step_seconds, one.measured
-    sizes = (one.predicted_memory_bytes, measured.memory_bytes if measured else None)
-    return [
-        f"{predicted:.3g}" if predicted else "",
-        f"{measured.step_seconds:.3g}" if measured else "failed",
-        f"{measured.spread:.0%}" if measured else "",
-        f"{measured.step_seconds / predicted:.2f}" if measured and predicted else "",
-        *(format_bytes(size) if size is not None else "" for size in sizes),
+    table = [
+        [*row, *(figure(one) for figure in shown.values())] for row, one in zip(rows, trials, strict=True)
     ]
+    output.table(title, (*titles, *shown), table)
+
+
+def _size(size: int | None) -> str:
+    return "" if size is None else format_bytes(size)
+
+
+_MEASURED: dict[str, Callable[[Trial], str]] = {
+    "s a step": lambda one: f"{one.measured.step_seconds:.3g}" if one.measured else "failed",
+    "middle half": lambda one: f"{one.measured.spread:.0%}" if one.measured else "",
+    "memory of rank 0": lambda one: _size(one.measured.memory_bytes) if one.measured else "",
+}
+_PREDICTED: dict[str, Callable[[Trial], str]] = {
+    "predicted s": lambda one: f"{one.predicted_step_seconds:.3g}" if one.predicted_step_seconds else "",
+    "predicted memory": lambda one: _size(one.predicted_memory_bytes),
+}
 
 
 def _words(values: Mapping[str, Any]) -> str:

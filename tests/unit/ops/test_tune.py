@@ -247,3 +247,14 @@ def test_a_recipe_that_leaves_nothing_open_is_told_how_to(tmp_path: Path):
     assert caught.value.code == "DSF799"
     assert "--search" in str(caught.value.hint)
     assert len(layouts_to_try(opened(fixed, everything=True), 3).values) == 3
+
+
+def test_predictions_stand_beside_what_was_measured(cli: Callable[..., Any], tmp_path: Path):
+    runs = Runs(tmp_path, lambda _: [9.0] * 2 + [10.0] * 5)
+    done = tuned(tmp_path, runs, GPUS, top=1)
+    (trial,) = done.trials
+    assert trial.predicted_step_seconds is not None
+    words = ("--top", "1", "--steps", "7", "-o", tmp_path / "c.json")
+    shown = cli("tune", tmp_path / "recipe.yaml", *words).out
+    assert "predicted memory" in shown
+    assert f"measured over predicted: x {10 / trial.predicted_step_seconds:.3g} by 1 layout measured" in shown
