@@ -28,10 +28,13 @@ _SHORT = (
     *("train.tokens=null", "train.eval_every=0", "train.eval_samples=null", "optimizer.warmup_steps=0"),
     *("checkpoint.at_end=false", "checkpoint.every_steps=0", "checkpoint.resume=never"),
     *("checkpoint.dir=null", "checkpoint.init=null"),
-    *("launch.restarts=0", "launch.shrink=false"),
+    *("launch.restarts=0", "launch.shrink=false", "launch.stop_timeout=1s"),
     *("monitor.tensorboard=false", "monitor.wandb=false", "monitor.prometheus=false"),
 )
-"""What makes of a recipe a run that is all steps, with nothing saved, resumed or validated."""
+"""What makes of a recipe a run that is all steps, with nothing saved, resumed or validated.
+
+Who stops it does not wait for the checkpoint of a large model, either.
+"""
 
 
 @dataclass(frozen=True, slots=True)
