@@ -99,6 +99,8 @@ def shrink(
         "1f1b" if needs_more else layout.schedule,
         "it needs stages, and the interleaved one virtual ones",
     )
+    partition = layout.partition if layout.partition != "measured" else "parameters"
+    use("parallel.partition", layout.partition, partition, "what was measured is the whole model")
     asked = layout.sequence_parallel
     whole = "an external program's ranks of a CPU, or ranks without TP, hold whole sequences"
     splits = tp > 1 and (gpu != "cpu" or recipe.external is None)
@@ -159,7 +161,7 @@ def shrink(
             "dp": dp,
             "sequence_parallel": is_split,
             "zero": layout.zero,
-            "partition": layout.partition if shape["layers"] % pp == 0 else "parameters",
+            "partition": partition if shape["layers"] % pp == 0 else "parameters",
         },
         "offload": {**recipe.offload.model_dump(), **plan.offload.model_dump()},
         "batch": {"global": size, "micro": micro, "seq_len": seq_len},

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from dsforge.catalog.families import Experts, LatentAttention
 
 SCHEMA_VERSION = 1
-PRINTED = ("estimate", "schedule", "layouts", "memory")
+PRINTED = ("estimate", "schedule", "layouts", "memory", "calibration")
 """What `plan --json` prints beside the plan."""
 
 
@@ -97,6 +97,8 @@ class Layout(Frozen):
     zero: int
     schedule: str
     partition: str
+    partition_weights_sha256: str | None = None
+    """Of the canonical JSON of the file that layers are dealt out by."""
     sequence_parallel: bool = False
     engine: Literal["pipeline", "module"]
     stages: tuple[Stage, ...]

@@ -78,6 +78,7 @@ CONSEQUENCES: dict[str, Consequence] = {
             "parallel.zero",
             "parallel.schedule",
             "parallel.partition",
+            "parallel.partition_weights",
             "parallel.sequence_parallel",
             "offload.optimizer",
             "offload.parameters",

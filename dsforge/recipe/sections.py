@@ -164,10 +164,14 @@ class ParallelSection(Section):
     schedule: Literal["gpipe", "1f1b", "interleaved", "auto"] = Field(
         default="1f1b", description="Pipeline schedule; auto: interleaved where there are virtual stages."
     )
-    partition: Literal["uniform", "parameters", "auto"] = Field(
+    partition: Literal["uniform", "parameters", "measured", "auto"] = Field(
         default="auto",
-        description="How layers are dealt to stages: equal numbers, or equal parameters; "
-        "auto: parameters, or as an external program does it.",
+        description="How layers are dealt to stages: equal numbers, equal parameters, or equal measured "
+        "times; auto: parameters, or as an external program does it.",
+    )
+    partition_weights: PathText | None = Field(
+        default=None,
+        description="With partition: measured, the file that `dsforge tune --layers` wrote.",
     )
     sequence_parallel: Flag | Auto = Field(
         default=False, description="Split norm activations over the TP ranks."
