@@ -34,6 +34,10 @@ def planned_values(plan: Plan) -> dict[str, Any]:
         "scheduler": None,
         **_optimizer_values(optimizer),
     }
+    if plan.layout.sequence_parallel and plan.layout.pp > 1:
+        # What a stage sends differs from shard to shard, and a part of each is not all of it.
+        planned |= {"pipeline.pipe_partitioned": False, "pipeline.grad_partitioned": False}
+    return planned
 
 
 def _optimizer_values(optimizer: Optimizer) -> dict[str, Any]:
@@ -47,10 +51,6 @@ def _optimizer_values(optimizer: Optimizer) -> dict[str, Any]:
         "optimizer.params.eps": optimizer.eps,
         "optimizer.params.weight_decay": optimizer.weight_decay,
     }
-    if plan.layout.sequence_parallel and plan.layout.pp > 1:
-        # What a stage sends differs from shard to shard, and a part of each is not all of it.
-        planned |= {"pipeline.pipe_partitioned": False, "pipeline.grad_partitioned": False}
-    return planned
 
 
 def _place(device: str) -> str | None:

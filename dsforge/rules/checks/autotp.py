@@ -19,8 +19,8 @@ def _check(facts: Facts) -> Iterator[Found]:
     shape = facts.shape
     if capabilities.hugging_face and capabilities.deepspeed and shape.arch not in SPLIT:
         yield Found(
-            f"AutoTP splits layers of {', '.join(SPLIT)}; those of {shape.arch} (fused queries, keys and values, "
-            "experts, or norms of its own) it would leave whole or cut wrongly",
+            f"AutoTP splits layers of {', '.join(SPLIT)}; those of {shape.arch} (fused matrices, experts, "
+            "norms of another kind) it would leave whole or cut wrongly",
             "parallel.tp",
             "`tp: 1`, or `trainer: forge`",
             Fix("parallel.tp", 1),
