@@ -43,6 +43,7 @@ def train(rank: int, folder: Path, plan: Plan) -> None:
         run_id="",
         checkpoint_dir=folder,
         root=folder,
+        disk=None,
         sources=Sources((), ()),
         dump_dir=None,
     )

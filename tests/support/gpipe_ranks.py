@@ -49,6 +49,7 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
             run_id="",
             checkpoint_dir=folder,
             root=folder,
+            disk=None,
             sources=Sources((), ()),
             dump_dir=None,
         )

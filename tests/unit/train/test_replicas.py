@@ -42,7 +42,7 @@ STEPS = 10
 
 def plan_for(case: dict[str, Any]) -> Plan:
     heads = {"heads": 4, "kv_heads": 4 if case["arch"] == "gpt" else 2}
-    inner = {"experts": case["experts"]} if "experts" in case else {"ffn_hidden": 80}
+    inner = {"experts": case["experts"], "ffn_hidden": None} if "experts" in case else {"ffn_hidden": 80}
     shape = {"arch": case["arch"], "layers": 2, "hidden": 32, "vocab": 61, **heads, **inner}
     where = case.get("offload", "none")
     recompute, _, every = case.get("recompute", "none").partition(" ")
