@@ -131,7 +131,7 @@ class Engine:
 
         def kept(*arguments: torch.Tensor) -> torch.Tensor:
             loss = loss_of(*arguments)
-            self._losses.append(loss.detach())
+            self._losses.append(loss.detach().clone())
             return loss
 
         module.loss_fn = kept  # type: ignore[assignment]  # as it is

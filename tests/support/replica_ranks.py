@@ -20,6 +20,7 @@ from dsforge.train.checks import Checks
 from dsforge.train.context import RankContext, on_disk
 from dsforge.train.dump import whole_shards
 from dsforge.train.engine_protocol import Engine
+from dsforge.train.held import held
 from dsforge.train.loss_scale import LossScale
 from dsforge.train.main import trainer_module
 from dsforge.train.recorder import Recorder
@@ -80,7 +81,24 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
             overflowed = _overflow(engine, plan, rank)
             if rank == 0:
                 (folder / f"{name}-overflow.json").write_text(json.dumps(overflowed))
+        lost = _lost(engine, checks, plan, rank)
+        if rank == 0:
+            (folder / f"{name}-lost.json").write_text(json.dumps(lost))
     dist.destroy_process_group()
+
+
+def _lost(engine: Any, checks: Checks, plan: Plan, rank: int) -> dict[str, Any]:
+    """Spoil a weight of the second layer, take a step, and tell where something was first not finite."""
+    spoilt = next(name for name in engine.parameters if "1.mlp" in name and name.endswith(".weight"))
+    with torch.no_grad():
+        held(engine.parameters[spoilt]).fill_(float("nan"))
+    engine._scale = None
+    checks.begin(1)
+    _steps(engine, plan, rank, range(1))
+    assert checks.watch is not None
+    sight, gradient = checks.watch.first(), checks.watch.last_gradient()
+    assert sight is not None
+    return {"spoilt": spoilt, "module": sight.module, "micro": sight.micro, "gradient": gradient is not None}
 
 
 def _overflow(engine: Any, plan: Plan, rank: int) -> dict[str, Any]:

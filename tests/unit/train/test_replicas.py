@@ -61,7 +61,7 @@ def plan_for(case: dict[str, Any]) -> Plan:
                 "recompute_every": int(every or 1),
                 "balance_loss": case.get("balance_loss", 0.0),
                 "balance_over": case.get("balance_over", "layer"),
-                "checks": {"gradients_every": 1, "parameters_every": 1},
+                "checks": {"gradients_every": 1, "parameters_every": 1, "modules": True},
             },
             "optimizer": {
                 "lr": 5e-3,
@@ -97,6 +97,14 @@ def test_losses_are_those_of_one_process_and_a_checkpoint_changes_none(told: dic
     assert told[name]["same_weights"]
     assert told[name]["checked"] == {"gradients": STEPS, "parameters": 1}
     assert not any(step["skipped"] for step in steps)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_module_with_a_spoilt_weight_is_the_first_that_is_not_finite(told: dict[str, Any], name: str):
+    lost = told[f"{name}-lost"]
+    assert lost["spoilt"].endswith(".weight")
+    assert lost["module"] == lost["spoilt"].removesuffix(".weight")
+    assert (lost["micro"], lost["gradient"]) == (0, True)
 
 
 @pytest.mark.parametrize("name", ["zero-2-fp16", "ddp-fp16"])
