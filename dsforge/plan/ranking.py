@@ -93,7 +93,7 @@ def ranking(loaded: LoadedRecipe, *, top: int, objective: Objective) -> Searched
             "DSF779",
             "the recipe fixes the layout: no degree, recomputation or offload in it is `auto`",
             loaded.place("parallel"),
-            "`--search` leaves all but offload open, `parallel.tp=auto` one key",
+            "`--search` leaves all open, `parallel.tp=auto` one key",
         )
     shape, hardware, known = _known(loaded)
     if isinstance(known, str):

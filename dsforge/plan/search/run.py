@@ -34,11 +34,8 @@ class Searched:
 
 
 def all_open(recipe: Recipe) -> Recipe:
-    """Return a recipe that leaves everything to the search that it can choose; offload if it asks for that.
-
-    No published run that estimates are held against offloads, so what it costs is not shown by any.
-    """
-    return with_values(recipe, dict.fromkeys((key for key in KEYS if not key.startswith("offload.")), "auto"))
+    """Return a recipe that leaves everything to the search that it can choose."""
+    return with_values(recipe, dict.fromkeys(KEYS, "auto"))
 
 
 def known_of(recipe: Recipe, hardware: Hardware) -> Measured | Unmeasured:
@@ -60,7 +57,21 @@ def search(
     """Return the best layouts of what a recipe leaves open, on its whole cluster.
 
     Under `cost` also on halves, quarters and so on of its nodes: fewer GPUs waste less on communication.
+    Under `time` and `cost` open offload is the last resort: no published run that estimates are held against
+    offloads, so what it costs is not shown by any.
     """
+    open_offload = [key for key in left_open(recipe) if key.startswith("offload.")]
+    if open_offload and objective != "memory":
+        kept = with_values(recipe, dict.fromkeys(open_offload, "none"))
+        first = _search(kept, shape, hardware, known, top=top, objective=objective)
+        if first.found:
+            return first
+    return _search(recipe, shape, hardware, known, top=top, objective=objective)
+
+
+def _search(
+    recipe: Recipe, shape: Shape, hardware: Hardware, known: Measured, *, top: int, objective: Objective
+) -> Searched:
     sizes = [recipe.cluster.nodes]
     while objective == "cost" and sizes[-1] % 2 == 0:
         sizes.append(sizes[-1] // 2)

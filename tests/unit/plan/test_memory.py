@@ -95,7 +95,8 @@ def test_every_edit_makes_the_plan_fit(name: str, changes: tuple[str, ...]):
     recipe = loaded(name, *changes)
     edits = edits_that_fit(recipe, make_plan(recipe, refuse=False))
     assert 1 <= len(edits) <= 3
-    assert [edit.step_seconds for edit in edits] == sorted(edit.step_seconds for edit in edits)
+    order = [("offload.optimizer" in edit.changes, edit.step_seconds) for edit in edits]
+    assert order == sorted(order)
     for edit in edits:
         again = memory_estimate(make_plan(loaded(name, *changes, *edit.text.split())))
         assert isinstance(again, MemoryEstimate)
