@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from dsforge.base.limits import MOST_HEADS, MOST_HIDDEN, MOST_LAYERS, MOST_VOCAB
+from dsforge.recipe.experts_section import ExpertsSection
 from dsforge.recipe.host_choice import HostChoice
 from dsforge.recipe.interface import InterfaceText
 from dsforge.recipe.job_sections import KubernetesSection, PbsSection, SlurmSection
@@ -37,21 +38,6 @@ from dsforge.recipe.quantities import (
     Tokens,
 )
 from dsforge.recipe.section import Section
-
-
-class ExpertsSection(Section):
-    """The experts of a model's layers, in the place of one MLP each."""
-
-    count: Annotated[PositiveCount, Field(le=MOST_HEADS)] = Field(description="Experts of a layer.")
-    active: PositiveCount = Field(description="Experts that a token is sent to.")
-    ffn_hidden: PositiveCount = Field(description="Width of an expert.")
-    normalised: Flag = Field(
-        default=True,
-        description="The chosen experts' shares of a token add up to 1; false: they are those among all.",
-    )
-    dense_layers: tuple[Count, ...] = Field(
-        default=(), description="Layers, counted from 0, that have an ordinary MLP instead."
-    )
 
 
 class ShapeSection(Section):
