@@ -122,5 +122,5 @@ def work_sha256(plan: Plan) -> str:
     batch = plan.batch.model_dump(include={"global_size", "seq_len"})
     partition = (plan.layout.partition, plan.layout.partition_weights_sha256)
     model = plan.model.model_dump(mode="json", exclude={"name", "padded_vocab"})
-    where = (plan.layout.nodes, plan.layout.gpus_per_node, plan.gpu, plan.trainer)
+    where = (plan.layout.nodes, plan.layout.gpus_per_node, plan.gpu, plan.trainer, plan.optimizer.type)
     return sha256_value([model, train, batch, partition, where])
