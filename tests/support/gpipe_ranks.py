@@ -36,7 +36,6 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
     half = first.train.steps // 2
     groups = forge.make_groups(first.layout)
     engines = {}
-    told: dict[str, Any] = {}
     for name, plan in plans.items():
         context = RankContext(
             plan=plan,
