@@ -135,7 +135,7 @@ def test_hugging_faces_models_equal_the_reference(tmp_path, zero, arch, tied, re
 
 def test_hugging_faces_experts_equal_the_reference(tmp_path):
     """Qwen3-MoE's shape, a dense layer in it, dealt out by ZeRO-3, recomputed, its experts kept balanced."""
-    words = ("trainer=transformers", "train.balance_loss=0.05", "train.balance_over=model")
+    words = ("trainer=transformers", "train.balance_loss=0.05")
     experts = "model.experts={count: 4, active: 2, ffn_hidden: 96, dense_layers: [1]}"
     wanted = {"dp": 2, "zero": 3, "arch": "qwen3", "tied": "false", "recompute": "full"}
     code, result = verify(tmp_path, *words, experts, **wanted)
