@@ -43,11 +43,12 @@ def dump(
         return
     cuts = {
         name: {
-            "partition_dim": specs[name].partition_dim,
+            # What others cut a trainer may keep whole, as the table of words.
+            "partition_dim": None if tensor.shape == specs[name].shape else specs[name].partition_dim,
             "partition_stride": specs[name].partition_stride,
             "shape": specs[name].shape,
         }
-        for name in tensors
+        for name, tensor in tensors.items()
     }
     folder.mkdir(parents=True, exist_ok=True)
     about = json.dumps({"stage": where.stage, "shard": where.shard, "parameters": cuts}, sort_keys=True)

@@ -24,12 +24,16 @@ _UNWRITTEN = {"vp": 1, "ep": 1, "fp16": 0}
 
 
 def layout_facts(plan: Plan) -> dict[str, int]:
-    """Return what must be equal for the engine's own files to fit: degrees, ZeRO, stages, precision."""
+    """Return what must be equal for the engine's own files to fit: degrees, ZeRO, stages, optimizer."""
     layout = plan.layout
     facts = {"tp": layout.tp, "pp": layout.pp, "dp": layout.dp, "zero": layout.zero}
     facts["bf16"] = int(plan.train.precision == "bf16")
     if plan.train.precision == "fp16":
         facts["fp16"] = 1
+    if plan.optimizer.type != "adamw":
+        facts[f"{plan.optimizer.type}_states"] = 1
+    if plan.offload.optimizer == "nvme":
+        facts["states_on_disk"] = 1
     if layout.vp > 1:
         facts["vp"] = layout.vp
     if layout.ep > 1:

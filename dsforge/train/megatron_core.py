@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dsforge.plan.types import Layout, Model
+from dsforge.plan.types import Layout, Plan
 from dsforge.train import cpu_support, initial, quiet, world
 from dsforge.train.context import RankContext
 from dsforge.train.parameters import model_parameters
@@ -96,6 +96,6 @@ def build(context: RankContext, groups: world.Groups, device: torch.device, *, r
     return CoreEngine(chunks, parameters, plan, loss=loss, where=where, device=device)
 
 
-def global_tensors(tensors: Mapping[str, torch.Tensor], model: Model) -> dict[str, torch.Tensor]:  # noqa: ARG001 - every trainer's signature
+def global_tensors(tensors: Mapping[str, torch.Tensor], plan: Plan) -> dict[str, torch.Tensor]:  # noqa: ARG001 - every trainer's signature
     """Return the tensors as they are: the layers' parameters have global names."""
     return dict(tensors)

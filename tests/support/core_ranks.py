@@ -17,7 +17,7 @@ from dsforge.train.context import RankContext
 from dsforge.train.samples import Sources
 from dsforge.train.schedule import learning_rate
 from dsforge.train.world import coordinates
-from tests.support.replica_ranks import Text
+from tests.support.replica_ranks import Text, checked
 
 
 def train(rank: int, folder: Path, plan: Plan) -> None:
@@ -43,22 +43,33 @@ def train(rank: int, folder: Path, plan: Plan) -> None:
         run_id="",
         checkpoint_dir=folder,
         root=folder,
+        disk=None,
         sources=Sources((), ()),
         dump_dir=None,
     )
     first = megatron_core.build(context, groups, device, restored=False)
+    checks = checked(first, context)
     steps = _steps(first, plan, range(half))
+    checks.parameters(half, is_kept=True)
     first.save_files(folder)
     dist.barrier()
     steps += _steps(first, plan, range(half, plan.train.steps))
     second = megatron_core.build(context, groups, device, restored=True)
     second.load_files(folder)
     again = _steps(second, plan, range(half, plan.train.steps))
-    before = second.own_loss
+    before = [float(loss) for loss in second.micro_losses]
     text = micro_batches(Text(plan), plan, replica_of(plan), range(1))  # type: ignore[arg-type]  # samples by id, too
     losses = [one.evaluate(text, 1) for one in (second,)]
+    if rank == 1:
+        own = {"before": before, "after": [float(loss) for loss in second.micro_losses]}
+        (folder / "own.json").write_text(json.dumps(own))
     if rank == 0:
-        told = {"steps": steps, "again": again, "validation": losses, "own": [before, second.own_loss]}
+        told = {
+            "checked": checks.made,
+            "steps": steps,
+            "again": again,
+            "validation": losses,
+        }
         (folder / "told.json").write_text(json.dumps(told))
     dist.destroy_process_group()
 

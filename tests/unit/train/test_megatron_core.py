@@ -27,6 +27,8 @@ def trained(folder: Path, plan: Plan) -> tuple[dict[str, Any], reference.Outcome
     assert outcome.clipped_steps == STEPS
     assert losses == pytest.approx(outcome.losses, abs=1e-5)
     assert norms == pytest.approx(outcome.grad_norms, rel=1e-4)
+    # What ranks hold alike, a tied table's gradient on both of its stages among it, they do.
+    assert told["checked"] == {"gradients": STEPS, "parameters": 1}
     assert told["again"] == told["steps"][STEPS // 2 :]
     return told, outcome
 
@@ -41,7 +43,8 @@ def test_interleaved_stages_train_and_go_on_as_one_process_does(tmp_path):
             "parallel": {"tp": 1, "pp": 2, "dp": 1, "vp": 2, "zero": 1}
             | {"schedule": "interleaved", "partition": "uniform"},
             "batch": {"global": 8, "micro": 2, "seq_len": 16},
-            "train": {"steps": STEPS, "recompute": "full", "dropout": 0.1, "attention_dropout": 0.1},
+            "train": {"steps": STEPS, "recompute": "full", "dropout": 0.1, "attention_dropout": 0.1}
+            | {"checks": {"gradients_every": 1, "parameters_every": 1, "modules": True}},
             "optimizer": {"lr": 2.0e-3, "warmup_steps": 2, "grad_clip": 0.3},
         }
     )
@@ -52,7 +55,9 @@ def test_interleaved_stages_train_and_go_on_as_one_process_does(tmp_path):
     scores = reference.logits(plan.model, outcome.weights, samples[:, :-1]).flatten(0, 1)
     expected = torch.nn.functional.cross_entropy(scores, samples[:, 1:].flatten()).item()
     assert told["validation"][0] == pytest.approx(expected, abs=1e-5)
-    assert told["own"][0] == told["own"][1]
+    own = json.loads((tmp_path / "own.json").read_text("utf-8"))
+    assert own["before"] == own["after"]
+    assert sum(own["before"]) / 4 == pytest.approx(told["steps"][-1][0], abs=1e-6)
 
 
 def test_experts_of_two_ranks_train_as_those_of_one_process_do(tmp_path):
@@ -67,7 +72,7 @@ def test_experts_of_two_ranks_train_as_those_of_one_process_do(tmp_path):
             "parallel": {"tp": 2, "pp": 1, "dp": 1, "ep": 2, "zero": 1, "sequence_parallel": True},
             "batch": {"global": 8, "micro": 2, "seq_len": 16},
             "train": {"steps": STEPS, "recompute": "full", "recompute_every": 2, "dropout": 0.1}
-            | {"balance_loss": 0.1},
+            | {"balance_loss": 0.1, "checks": {"gradients_every": 1, "parameters_every": 1, "modules": True}},
             "optimizer": {"lr": 2.0e-3, "warmup_steps": 2, "grad_clip": 0.3},
         }
     )
