@@ -122,7 +122,7 @@ def test_presets_show_counts_a_config_too(cli: Callable[..., Any], tmp_path: Pat
         "ddp": [],
         "forge": ["norms on queries and keys"],
         "fsdp": [],
-        "megatron-core": ["norms on queries and keys"],
+        "megatron-core": [],
         "transformers": [],
     }
 
