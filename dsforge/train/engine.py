@@ -15,6 +15,7 @@ from torch import nn
 
 from dsforge.plan.types import Plan
 from dsforge.records.checkpoint import NotWhole
+from dsforge.train import disk, optimizers
 from dsforge.train.batches import Batches
 from dsforge.train.checkpoint import TAG, load_file
 from dsforge.train.engine_protocol import StepResult
@@ -23,8 +24,6 @@ from dsforge.train.fused import with_usable_optimizer
 from dsforge.train.held import Piece, dealt_out
 from dsforge.train.quiet import no_chatter
 from dsforge.train.world import Groups
-
-RECIPE_OPTIONS = ("lr", "betas", "eps", "weight_decay")
 
 
 def parameter_groups(parameters: Mapping[str, nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
@@ -72,18 +71,28 @@ class Engine:
         from deepspeed.runtime.pipe.topology import PipelineParallelGrid
 
         self.plan = plan
-        self.parameters = parameters
         self.pipeline = plan.layout.engine == "pipeline"
         with no_chatter():
             grid = None if self.pipeline else PipelineParallelGrid(topology=groups.topology)
+            decaying = parameter_groups(parameters, plan.optimizer.weight_decay)
+            own = None if plan.optimizer.type == "adamw" else optimizers.make(decaying, plan.optimizer)
             self.deepspeed, *_ = deepspeed.initialize(
                 model=module,
-                model_parameters=parameter_groups(parameters, plan.optimizer.weight_decay),
+                optimizer=own,
+                model_parameters=decaying if own is None else None,
                 config=with_usable_optimizer(ds_config, device),
                 mpu=grid,
                 dist_init_required=False,
             )
+        if (check := getattr(self.deepspeed, "first_dataloader_check", None)) is not None:
+            # AutoTP's comparison of what the shards read cannot look into a pair of tensors.
+            check.remove()
+        self.parameters = parameters
         self.grid = module.mpu() if self.pipeline else grid
+        if plan.layout.schedule == "gpipe":
+            from dsforge.train.gpipe import use_gpipe
+
+            use_gpipe(self.deepspeed)
         self.micro_losses: Sequence[torch.Tensor] = ()
         """The last step's losses as this rank alone computed them, by micro-batch; none on other stages."""
         self.modules = (module,)
@@ -197,6 +206,9 @@ class Engine:
 
     def save_files(self, folder: Path) -> None:
         """Let the engine write its files."""
+        if self.plan.offload.optimizer == "nvme":
+            disk.save(folder, dist.get_rank(), self.deepspeed.optimizer)
+            return
         make_loadable_without_code()
         self.deepspeed.save_checkpoint(str(folder), tag=TAG, save_latest=False)
 
@@ -205,20 +217,26 @@ class Engine:
 
         DsforgeError DSF334 names a file that cannot be loaded. The optimizer's options stay the plan's.
         """
+        if self.plan.offload.optimizer == "nvme":
+            disk.load(folder, dist.get_rank(), self.deepspeed.optimizer)
+            return
         from deepspeed.runtime.fp16.loss_scaler import LossScaler
         from deepspeed.runtime.zero.config import ZeroStageEnum
         from deepspeed.utils.tensor_fragment import fragment_address
 
         optimizer = self.deepspeed.optimizer
-        planned = [{key: group[key] for key in RECIPE_OPTIONS} for group in optimizer.param_groups]
+        planned = [
+            {key: group[key] for key in optimizers.OPTIONS if key in group}
+            for group in optimizer.param_groups
+        ]
         # The engine itself would unpickle whatever stands in the files.
         self.deepspeed.checkpoint_engine.load = partial(load_file, folder)
         with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]), no_chatter():
             loaded, _ = self.deepspeed.load_checkpoint(str(folder), tag=TAG)
         if loaded is None:
             raise not_whole(folder, NotWhole(folder / TAG, "lacks files of the engine"))
-        for group, options in zip(optimizer.param_groups, planned, strict=True):
-            group.update(options)
+        for group, wanted in zip(optimizer.param_groups, planned, strict=True):
+            group.update(wanted)
         if hasattr(optimizer, "clip_grad"):
             optimizer.clip_grad = self.plan.optimizer.grad_clip
 

@@ -10,8 +10,8 @@ from typing import Protocol
 import torch
 
 from dsforge.base.exits import ExitCode
-from dsforge.plan.types import Layout, Model, Plan
-from dsforge.train import checkpoint, cpu_support, fused, quiet, resume, world
+from dsforge.plan.types import Layout, Plan
+from dsforge.train import checkpoint, cpu_support, disk, fused, quiet, resume, world
 from dsforge.train.batches import Batches, in_order, micro_batches, no_batches, read_ahead, to_device
 from dsforge.train.checks import Checks
 from dsforge.train.context import RankContext
@@ -49,7 +49,7 @@ class Trainer(Protocol):
         Its weights are those that a run starts from, or any where a checkpoint is `restored` over them.
         """
 
-    def global_tensors(self, tensors: Mapping[str, torch.Tensor], model: Model) -> dict[str, torch.Tensor]:
+    def global_tensors(self, tensors: Mapping[str, torch.Tensor], plan: Plan) -> dict[str, torch.Tensor]:
         """Return the tensors of a rank's parameters under their global names."""
 
 
@@ -73,7 +73,7 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
     recorder.event("joined", f"{len(seats)} ranks joined", hosts=sorted({seat.host for seat in seats}))
 
     data = facts_of(context, corpus)
-    with resume.claimed(context):
+    with resume.claimed(context), disk.used(context):
         choice = resume.agree(context, data)
         engine = trainer.build(context, groups, device, restored=choice is not None)
         parts = fused.found(device, plan.train.attention_dropout) | {"optimizer": engine.optimizer_name}
@@ -82,14 +82,13 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
         batches = to_device(load(context, corpus, where, first_step), device)
         checks = Checks(context, engine, recorder, device, [seat.host for seat in seats])
         ended = run(context, engine, recorder, batches, first_step, data, validation, checks)
-    if ended is ExitCode.OK:
-        if context.dump_dir is not None:
-            specs = {spec.name: spec for spec in model_parameters(plan.model)}
-            tensors = trainer.global_tensors(whole_shards(engine.parameters), plan.model)
-            dump(tensors, specs, where, context.dump_dir)
-        recorder.event(
-            "finished", f"{plan.train.steps} steps done", memory=memory_peaks(device), checks=checks.made
-        )
+        if ended is ExitCode.OK:
+            if context.dump_dir is not None:
+                specs = {spec.name: spec for spec in model_parameters(plan.model)}
+                tensors = trainer.global_tensors(whole_shards(engine.parameters), plan)
+                dump(tensors, specs, where, plan.layout, context.dump_dir)
+            held = {"memory": memory_peaks(device), "disk_bytes": disk.swapped_bytes(context)}
+            recorder.event("finished", f"{plan.train.steps} steps done", **held, checks=checks.made)
     torch.distributed.destroy_process_group()
     return ended
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from dsforge.plan.types import Plan
-from dsforge.train import rank_files
+from dsforge.train import optimizers, rank_files
 from dsforge.train.batches import Batches
 from dsforge.train.engine import parameter_groups
 from dsforge.train.engine_protocol import StepResult
@@ -24,7 +24,7 @@ PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float
 
 
 class TorchEngine:
-    """A wrapped module, fp32 weights and AdamW; every rank must call each method.
+    """A wrapped module, fp32 weights and an optimizer; every rank must call each method.
 
     `accumulating(is_last)` surrounds a micro-batch and says whether gradients are summed over replicas
     after it; `is_cut`: replicas share the states out, so that norms are sums over them and each rank saves
@@ -41,7 +41,6 @@ class TorchEngine:
         accumulating: Callable[[bool], AbstractContextManager[Any]],
         is_cut: bool,
     ) -> None:
-        options = plan.optimizer
         self.plan = plan
         self.parameters = parameters
         self.micro_losses: Sequence[torch.Tensor] = ()
@@ -53,18 +52,15 @@ class TorchEngine:
         self._accumulating = accumulating
         self._is_cut = is_cut
         self._scale = LossScale() if plan.train.precision == "fp16" else None
-        self._optimizer = torch.optim.AdamW(
-            parameter_groups(parameters, options.weight_decay),
-            lr=options.lr,
-            betas=options.betas,
-            eps=options.eps,
-            fused=True,
+        self._optimizer = optimizers.make(
+            parameter_groups(parameters, plan.optimizer.weight_decay), plan.optimizer
         )
 
     @property
     def optimizer_name(self) -> str:
         """The class that updates the weights."""
-        return f"{type(self._optimizer).__module__}.{type(self._optimizer).__name__} (fused)"
+        name = f"{type(self._optimizer).__module__}.{type(self._optimizer).__name__}"
+        return f"{name} (fused)" if self._optimizer.defaults.get("fused") else name
 
     def step(self, batches: Batches, learning_rate: float) -> StepResult:
         """Train on the next global batch at a learning rate."""
