@@ -504,6 +504,7 @@ NOT_HONOURED = {
     "parallel.ep": "2",
     "parallel.schedule": "gpipe",
     "parallel.sequence_parallel": "true",
+    "offload.parameters": "nvme",
     "train.precision": "fp16",
     "checkpoint.init": "weights",
     "monitor.wandb": "true",
