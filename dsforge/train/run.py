@@ -83,8 +83,9 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
                 specs = {spec.name: spec for spec in model_parameters(plan.model)}
                 tensors = trainer.global_tensors(whole_shards(engine.parameters), plan)
                 dump(tensors, specs, where, context.dump_dir)
-            held = {"memory": memory_peaks(device), "disk_bytes": disk.swapped_bytes(context)}
-            recorder.event("finished", f"{plan.train.steps} steps done", **held)
+            swapped = {} if context.disk is None else {"disk_bytes": disk.swapped_bytes(context)}
+            memory = memory_peaks(device)
+            recorder.event("finished", f"{plan.train.steps} steps done", memory=memory, **swapped)
     torch.distributed.destroy_process_group()
     return ended
 
