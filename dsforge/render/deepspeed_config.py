@@ -37,6 +37,9 @@ def deepspeed_config(plan: Plan) -> dict[str, Any]:
     if plan.external is not None or is_ours:
         # The program makes its optimizer itself, and DeepSpeed then reads no section of that name.
         del config["optimizer"]
+    if plan.layout.sequence_parallel and plan.layout.pp > 1:
+        # The engine takes what a stage sends for equal on all shards and sends a part of each.
+        config["pipeline"] = {"pipe_partitioned": False, "grad_partitioned": False}
     if is_ours:
         config["zero_allow_untested_optimizer"] = True
         if plan.offload.optimizer != "none":

@@ -17,7 +17,7 @@ def planned_values(plan: Plan) -> dict[str, Any]:
     """Return what the engine's configuration must say, by dotted key."""
     batch, optimizer = plan.batch, plan.optimizer
     bf16 = plan.train.precision == "bf16"
-    return {
+    planned = {
         "train_batch_size": batch.global_size,
         "train_micro_batch_size_per_gpu": batch.micro,
         "gradient_accumulation_steps": batch.accumulation_steps,
@@ -34,6 +34,10 @@ def planned_values(plan: Plan) -> dict[str, Any]:
         "scheduler": None,
         **_optimizer_values(optimizer),
     }
+    if plan.layout.sequence_parallel and plan.layout.pp > 1:
+        # What a stage sends differs from shard to shard, and a part of each is not all of it.
+        planned |= {"pipeline.pipe_partitioned": False, "pipeline.grad_partitioned": False}
+    return planned
 
 
 def _optimizer_values(optimizer: Optimizer) -> dict[str, Any]:

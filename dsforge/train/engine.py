@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from dsforge.train.checkpoint import TAG, load_file
 from dsforge.train.engine_protocol import StepResult
 from dsforge.train.fits import not_whole
 from dsforge.train.fused import with_usable_optimizer
+from dsforge.train.held import Piece, dealt_out
 from dsforge.train.quiet import no_chatter
 from dsforge.train.world import Groups
 
@@ -88,11 +89,22 @@ class Engine:
             check.remove()
         self.parameters = parameters
         self.grid = module.mpu() if self.pipeline else grid
-        self.own_loss: float | None = None
-        """The last step's loss as this rank alone computed it; None on a stage without a loss."""
+        if plan.layout.schedule == "gpipe":
+            from dsforge.train.gpipe import use_gpipe
+
+            use_gpipe(self.deepspeed)
+        self.micro_losses: Sequence[torch.Tensor] = ()
+        """The last step's losses as this rank alone computed them, by micro-batch; none on other stages."""
+        self.modules = (module,)
+        # The two stages are summed first, then replicas: three numbers in an order that depends on what else
+        # a stage holds.
+        self.ties_bitwise = plan.layout.dp <= 2
         self.before_update: Callable[[], None] = lambda: None
         """Called once a step on every rank, when the gradients are there and the optimizer begins."""
         self._own_norm: float | None = None
+        self._losses: list[torch.Tensor] = []
+        if self.pipeline:
+            self._keep_losses(module)
         self._watch_updates()
 
     @property
@@ -114,6 +126,20 @@ class Engine:
 
         self.deepspeed._take_model_step = watched
 
+    def _keep_losses(self, module: nn.Module) -> None:
+        loss_of: Callable[..., torch.Tensor] = module.loss_fn  # type: ignore[assignment]  # of a PipelineModule
+
+        def kept(*arguments: torch.Tensor) -> torch.Tensor:
+            loss = loss_of(*arguments)
+            self._losses.append(loss.detach().clone())
+            return loss
+
+        module.loss_fn = kept  # type: ignore[assignment]  # as it is
+
+    def reduced_gradients(self) -> Mapping[str, Piece]:
+        """Return each parameter's gradient, or the part of it that ZeRO has this rank update."""
+        return {name: _gradient(parameter) for name, parameter in self.parameters.items()}
+
     @torch.no_grad()
     def _gradient_norm(self) -> float:
         first_shard = self.grid.get_slice_parallel_rank() == 0
@@ -133,25 +159,27 @@ class Engine:
         loss = self._pipeline_step(batches) if self.pipeline else self._module_step(batches)
         norm = self._own_norm if self._own_norm is not None else self.deepspeed.get_global_grad_norm()
         assert norm is not None, "the engine reports no gradient norm"
-        return StepResult(loss=loss, grad_norm=float(norm))
+        # Outside of 16 bits nothing overflows that would be right in another step.
+        skipped = self.plan.train.precision != "fp32" and getattr(self.deepspeed.optimizer, "overflow", False)
+        return StepResult(loss=loss, grad_norm=float(norm), skipped=bool(skipped))
 
     def _pipeline_step(self, batches: Batches) -> float:
+        self._losses = []
         loss = float(self.deepspeed.train_batch(batches).item())
-        if self.deepspeed.is_last_stage():
-            self.own_loss = float(self.deepspeed.total_loss) / self.plan.batch.accumulation_steps
+        self.micro_losses = tuple(self._losses)
         return loss
 
     def _module_step(self, batches: Batches) -> float:
         count = self.plan.batch.accumulation_steps
-        total = torch.zeros((), device=self.deepspeed.device)
+        losses: list[torch.Tensor] = []
         for _ in range(count):
             inputs, labels = next(batches)
             loss = self.deepspeed(inputs, labels)
-            total += loss.detach()
+            losses.append(loss.detach().clone())
             self.deepspeed.backward(loss)
             self.deepspeed.step()
-        total /= count
-        self.own_loss = float(total)
+        self.micro_losses = losses
+        total = torch.stack(losses).mean()
         return self._over_replicas(total)
 
     def _over_replicas(self, loss: torch.Tensor) -> float:
@@ -211,3 +239,20 @@ class Engine:
             group.update(wanted)
         if hasattr(optimizer, "clip_grad"):
             optimizer.clip_grad = self.plan.optimizer.grad_clip
+
+
+def _gradient(parameter: nn.Parameter) -> Piece:
+    from deepspeed.utils import safe_get_local_grad
+
+    whole = getattr(parameter, "_hp_grad", None)
+    if whole is None and not hasattr(parameter, "ds_id") and not hasattr(parameter, "_hp_mapping"):
+        whole = parameter.grad
+    if whole is not None:
+        return Piece.whole(whole)
+    if hasattr(parameter, "ds_id"):
+        return dealt_out(parameter, safe_get_local_grad(parameter))
+    owned = getattr(parameter, "_hp_mapping", None)
+    if owned is None:
+        return Piece.nothing(parameter)
+    values = owned.get_lp_grad_fragment(parameter._index_in_param_group)  # type: ignore[attr-defined]  # set by DeepSpeed
+    return Piece(owned.lp_fragment_address.start, parameter.numel(), values.detach().reshape(-1))

@@ -40,6 +40,7 @@ def make_groups(layout: Layout) -> world.Groups:
 
 def build(context: RankContext, groups: world.Groups, device: torch.device, *, restored: bool) -> Engine:
     """Return the engine with this rank's part of the model, its weights as every layout starts them."""
+    from dsforge.train import core_on_cpu
     from dsforge.train.engine import Engine
     from dsforge.train.loss import token_loss
     from dsforge.train.model import build_module
@@ -47,6 +48,7 @@ def build(context: RankContext, groups: world.Groups, device: torch.device, *, r
 
     plan = context.plan
     model, tp, shard = plan.model, plan.layout.tp, groups.shard
+    core_on_cpu.prepare(device)
     specs = {spec.name: spec for spec in model_parameters(model)}
     loss = token_loss(model.vocab, model.padded_vocab, tp, shard)
     with quiet.no_chatter():

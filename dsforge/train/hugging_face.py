@@ -18,27 +18,36 @@ from torch.nn import functional
 
 from dsforge.plan.types import Layout, Plan
 from dsforge.train import deepspeed_library, hf_weights, quiet, world
+from dsforge.train.balance import Balance, balance_of
 from dsforge.train.context import RankContext
 from dsforge.train.hf_names import from_hugging_face
+from dsforge.train.hf_recompute import attention_name, recompute_blocks
 
 if TYPE_CHECKING:
     from dsforge.train.engine import Engine
 
 
 class WithLoss(nn.Module):
-    """A causal language model whose `forward` gives the loss of a micro-batch."""
+    """A causal language model whose `forward` gives the loss of a micro-batch.
 
-    def __init__(self, model: nn.Module) -> None:
+    With a balance loss its gradient is added, and not its value.
+    """
+
+    def __init__(self, model: nn.Module, balance: Balance | None = None) -> None:
         super().__init__()
         self.model = model
+        self._balance = balance
         self.config = model.config
         """Where DeepSpeed finds the number of heads that it splits."""
 
     def forward(self, inputs: tuple[torch.Tensor, torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
         """Return the mean loss in fp32 of (tokens [b, s], sample ids) and labels, one token ahead already."""
         tokens, _ = inputs
-        logits = self.model(input_ids=tokens, use_cache=False).logits
-        return functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
+        balance = self._balance if self.training else None
+        wanted = {} if balance is None else {"output_router_logits": True}
+        out = self.model(input_ids=tokens, use_cache=False, **wanted)
+        loss = functional.cross_entropy(out.logits.float().flatten(0, 1), labels.flatten())
+        return loss if balance is None else balance.add_gradient(loss, out.router_logits)
 
 
 def import_libraries(device: torch.device) -> None:
@@ -63,9 +72,8 @@ def build(context: RankContext, groups: world.Groups, device: torch.device, *, r
         model = make_model(plan, device, context.ds_config)
     if not restored:
         set_weights(model, context)
-    if plan.train.recompute == "full":
-        model.activation_checkpointing_enable({"use_reentrant": False})
-    module, parameters = WithLoss(model), dict(model.named_parameters())
+    recompute_blocks(model, plan.train)
+    module, parameters = WithLoss(model, balance_of(plan)), dict(model.named_parameters())
     return Engine(module, parameters, plan, ds_config=context.ds_config, groups=groups, device=device)
 
 
@@ -102,7 +110,9 @@ def bare_model(
     values = copy.deepcopy(plan.model.hf_config)
     config = AutoConfig.for_model(values.pop("model_type"), **values)
     with no_init_weights(), where:
-        model = AutoModelForCausalLM.from_config(config, dtype=precision, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=precision, attn_implementation=attention_name(plan.train)
+        )
     # Left out together with the initialisation.
     model.tie_weights()
     return model.train()

@@ -49,6 +49,8 @@ def make_groups(layout: Layout) -> world.Groups:
         layout.tp,
         layout.pp,
         layout.vp if layout.vp > 1 else None,
+        expert_model_parallel_size=layout.ep,
+        expert_tensor_parallel_size=layout.expert_tp,
         create_gloo_process_groups=False,
     )
     tensor = parallel_state.get_tensor_model_parallel_group()
@@ -57,6 +59,14 @@ def make_groups(layout: Layout) -> world.Groups:
         shard=tensor.rank(),
         tensor=tensor,
         alone=parallel_state.get_context_parallel_group(),
+        experts={
+            "ep": parallel_state.get_expert_model_parallel_group(),
+            "expt_tp": parallel_state.get_expert_tensor_parallel_group(),
+            "expt_dp": parallel_state.get_expert_data_parallel_group(),
+            "tp_ep": parallel_state.get_expert_tensor_and_model_parallel_group(),
+            "tp_cp": parallel_state.get_tensor_and_context_parallel_group(),
+            "tp_dp_cp": parallel_state.get_tensor_and_data_parallel_group(with_context_parallel=True),
+        },
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from dsforge.train import optimizers, rank_files
 from dsforge.train.batches import Batches
 from dsforge.train.engine import parameter_groups
 from dsforge.train.engine_protocol import StepResult
-from dsforge.train.held import held
+from dsforge.train.held import Piece, held, piece_of
 from dsforge.train.loss_scale import LossScale
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -43,7 +43,9 @@ class TorchEngine:
     ) -> None:
         self.plan = plan
         self.parameters = parameters
-        self.own_loss: float | None = None
+        self.micro_losses: Sequence[torch.Tensor] = ()
+        self.modules = (module,)
+        self.ties_bitwise = True
         self.before_update: Callable[[], None] = lambda: None
         self._module = module
         self._device = device
@@ -66,12 +68,12 @@ class TorchEngine:
             group["lr"] = learning_rate
         count = self.plan.batch.accumulation_steps
         scale = self._scale.value if self._scale else 1.0
-        total = torch.zeros((), device=self._device)
+        losses: list[torch.Tensor] = []
         for micro in range(count):
             inputs, labels = next(batches)
             with self._accumulating(micro == count - 1):
                 loss = self._module(inputs, labels)
-                total += loss.detach()
+                losses.append(loss.detach())
                 (loss * (scale / count)).backward()
         self.before_update()
         gradients = [held(p.grad) for p in self.parameters.values() if p.grad is not None]
@@ -82,10 +84,17 @@ class TorchEngine:
             self._clip(gradients, norm, scale)
             self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        total /= count
-        self.own_loss = float(total)
+        self.micro_losses = losses
+        total = torch.stack(losses).mean()
         loss_scale = scale if self._scale else None
         return StepResult(self._over_replicas(total), norm, loss_scale, skipped)
+
+    def reduced_gradients(self) -> Mapping[str, Piece]:
+        """Return each parameter's gradient, or this rank's part of it."""
+        return {
+            name: piece_of(p.grad) if p.grad is not None else Piece.nothing(p)
+            for name, p in self.parameters.items()
+        }
 
     def _norm(self, gradients: list[torch.Tensor]) -> float:
         square = nn.utils.get_total_norm(gradients).to(self._device).square()

@@ -16,11 +16,14 @@ from dsforge.plan.types import Plan
 from dsforge.records.run_dir import AttemptDir
 from dsforge.render.deepspeed_config import deepspeed_config
 from dsforge.train.batches import micro_batches
+from dsforge.train.checks import Checks
 from dsforge.train.context import RankContext, on_disk
 from dsforge.train.dump import whole_shards
 from dsforge.train.engine_protocol import Engine
+from dsforge.train.held import held
 from dsforge.train.loss_scale import LossScale
 from dsforge.train.main import trainer_module
+from dsforge.train.recorder import Recorder
 from dsforge.train.samples import Sources
 from dsforge.train.schedule import learning_rate
 from dsforge.train.world import Groups
@@ -55,7 +58,9 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
         half = plan.train.steps // 2
         context = context_of(rank, folder, plan)
         engine = _build(context, restored=False)
+        checks = checked(engine, context)
         results = _steps(engine, plan, rank, range(half))
+        checks.parameters(half, is_kept=True)
         (folder / name).mkdir(exist_ok=True)
         engine.save_files(folder / name)
         dist.barrier()
@@ -68,6 +73,7 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
             told = {
                 "steps": results + rest,
                 "resumed": resumed,
+                "checked": checks.made,
                 "same_weights": all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0]),
             }
             (folder / f"{name}.json").write_text(json.dumps(told))
@@ -75,7 +81,24 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
             overflowed = _overflow(engine, plan, rank)
             if rank == 0:
                 (folder / f"{name}-overflow.json").write_text(json.dumps(overflowed))
+        lost = _lost(engine, checks, plan, rank)
+        if rank == 0:
+            (folder / f"{name}-lost.json").write_text(json.dumps(lost))
     dist.destroy_process_group()
+
+
+def _lost(engine: Any, checks: Checks, plan: Plan, rank: int) -> dict[str, Any]:
+    """Spoil a weight of the second layer, take a step, and tell where something was first not finite."""
+    spoilt = next(name for name in engine.parameters if "1.mlp" in name and name.endswith(".weight"))
+    with torch.no_grad():
+        held(engine.parameters[spoilt]).fill_(float("nan"))
+    engine._scale = None
+    checks.begin(1)
+    _steps(engine, plan, rank, range(1))
+    assert checks.watch is not None
+    sight, gradient = checks.watch.first(), checks.watch.last_gradient()
+    assert sight is not None
+    return {"spoilt": spoilt, "module": sight.module, "micro": sight.micro, "gradient": gradient is not None}
 
 
 def _overflow(engine: Any, plan: Plan, rank: int) -> dict[str, Any]:
@@ -89,6 +112,15 @@ def _overflow(engine: Any, plan: Plan, rank: int) -> dict[str, Any]:
         "next_scale": engine._scale.value,
         "same_weights": all(torch.equal(before[name], after[name]) for name in before),
     }
+
+
+def checked(engine: Engine, context: RankContext) -> Checks:
+    """Let an engine's ranks compare their gradients before every update."""
+    device = torch.device("cpu")
+    recorder = Recorder(context.attempt, context.plan, context.rank, device)
+    checks = Checks(context, engine, recorder, device, ["here"] * context.world_size)
+    engine.before_update = checks.before_update
+    return checks
 
 
 def context_of(rank: int, folder: Path, plan: Plan) -> RankContext:

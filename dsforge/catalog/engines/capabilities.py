@@ -44,6 +44,10 @@ class Capabilities:
     """The highest ZeRO stage that it trains with layers split by TP."""
     offloads_together: bool
     """Optimizer states live where parameters do: one is not offloaded without the other."""
+    splits_for_experts: bool
+    """With TP, sequences of a model with experts are split: each token is sent to its experts once."""
+    cuts_parameters: bool
+    """Replicas hold parts of the parameters between steps, whatever the ZeRO stage."""
     honours: dict[str, Honoured]
 
     def tables(self, tp: int) -> int:
@@ -70,6 +74,8 @@ def capabilities(trainer: str) -> Capabilities:
         whole_tables=table.get("whole_tables", False),
         zero_under_tp=table.get("zero_under_tp", 3),
         offloads_together=table.get("offloads_together", False),
+        splits_for_experts=table.get("splits_for_experts", False),
+        cuts_parameters=table.get("cuts_parameters", False),
         honours={
             key: Honoured(tuple(row["values"]), row["why"])
             for key, row in table["honours"].items()

@@ -8,14 +8,19 @@ from dsforge.base.errors import Fix, Severity
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
+SPLIT = ("llama", "qwen2", "qwen3")
+"""Families whose split layers were seen to train as whole ones do."""
+
 
 def _check(facts: Facts) -> Iterator[Found]:
     capabilities, tp = facts.capabilities, facts.recipe.parallel.tp
     if tp == 1 or not capabilities.takes("parallel.tp", tp):
         return
-    if capabilities.hugging_face and capabilities.deepspeed and facts.shape.arch == "gpt":
+    shape = facts.shape
+    if capabilities.hugging_face and capabilities.deepspeed and shape.arch not in SPLIT:
         yield Found(
-            "GPT-2's layers are Conv1D with queries, keys and values in one, which AutoTP does not split",
+            f"AutoTP splits layers of {', '.join(SPLIT)}; those of {shape.arch} (fused matrices, experts, "
+            "norms of another kind) it would leave whole or cut wrongly",
             "parallel.tp",
             "`tp: 1`, or `trainer: forge`",
             Fix("parallel.tp", 1),

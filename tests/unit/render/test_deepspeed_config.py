@@ -156,6 +156,16 @@ def test_a_key_that_nobody_reads_would_be_seen():
         _ignored({**config, "optimizer": {"type": "AdamW", "params": parameters}}, plan.layout.dp)
 
 
+@pytest.mark.usefixtures("_one_process")
+def test_stages_send_whole_what_differs_between_shards():
+    for split, partitioned in ((False, True), (True, False)):
+        plan = plan_of({"parallel": {"sequence_parallel": split}})
+        seen, _ = _read_by_the_library(deepspeed_config(plan), plan.layout.dp)
+        assert seen.pipeline["pipe_partitioned"] is seen.pipeline["grad_partitioned"] is partitioned
+    one_stage = plan_of({"parallel": {"sequence_parallel": True, "pp": 1, "dp": 4}})
+    assert "pipeline" not in deepspeed_config(one_stage)
+
+
 def test_values_are_the_recipes():
     optimizer = {"betas": [0.8, 0.9], "eps": 1e-6, "weight_decay": 0.0, "grad_clip": 0.3}
     config = deepspeed_config(plan_of({"optimizer": optimizer}))

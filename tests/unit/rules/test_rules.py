@@ -57,7 +57,11 @@ TAKEN_BY_TRANSFORMERS = {
     "parallel": {"tp", "dp", "zero", "partition"},
     "offload": {"optimizer", "path"},
     "batch": {"global", "micro", "seq_len"},
-    "train": {"steps", "tokens", "eval_every", "eval_samples", "seed"},
+    "train": {
+        *("steps", "tokens", "eval_every", "eval_samples", "seed", "balance_loss", "balance_over"),
+        *("recompute", "recompute_every"),
+        *("checks", "checks.gradients_every", "checks.parameters_every", "checks.modules"),
+    },
     "optimizer": {
         *("type", "lr", "min_lr", "lr_schedule", "warmup_steps", "weight_decay", "betas", "eps", "grad_clip"),
         "momentum",
