@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dsforge.plan.types import Model, Plan
+from dsforge.plan.types import Plan
 
 AIO = {
     "block_size": 1_048_576,
@@ -14,8 +14,6 @@ AIO = {
     "overlap_events": True,
 }
 """How the disk is read and written: the library's own values, written out for who tunes them."""
-_BUFFERS = 5
-"""Parameters that are on their way from or to the disk at once, the library's own number."""
 
 
 def offload_sections(plan: Plan) -> dict[str, Any]:
@@ -27,16 +25,4 @@ def offload_sections(plan: Plan) -> dict[str, Any]:
             sections[f"offload_{name}"] = {"device": device, "pin_memory": pinned}
             if device == "nvme":
                 sections[f"offload_{name}"]["nvme_path"] = offload.path
-    if offload.parameters == "nvme":
-        # A buffer of the library's own size takes 200 MB a rank, whatever the model; and its first billion
-        # parameters a rank would stay in memory.
-        buffer = -(-_largest_parameter(plan.model) // plan.layout.dp)
-        sections["offload_param"] |= {"buffer_count": _BUFFERS, "buffer_size": buffer, "max_in_cpu": 0}
     return sections
-
-
-def _largest_parameter(model: Model) -> int:
-    """Return a bound of the elements of the largest tensor that any trainer makes of the model."""
-    wide = model.ffn_hidden * (2 if model.activation == "swiglu" else 1)
-    heads = (model.heads + 2 * model.kv_heads) * model.head_dim
-    return model.hidden * max(model.padded_vocab, model.max_positions, wide, heads)

@@ -34,7 +34,7 @@ def with_usable_optimizer(ds_config: dict[str, Any], device: torch.device) -> di
         return config
     from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
 
-    offloaded = "offload_optimizer" in config["zero_optimization"]
+    offloaded = "offload_optimizer" in config.get("zero_optimization", {})
     try:
         (CPUAdamBuilder if offloaded else FusedAdamBuilder)().load()
     except Exception as error:  # noqa: BLE001 - a compiler, its absence or a driver may raise anything

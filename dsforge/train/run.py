@@ -87,7 +87,8 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
                 specs = {spec.name: spec for spec in model_parameters(plan.model)}
                 tensors = trainer.global_tensors(whole_shards(engine.parameters), plan)
                 dump(tensors, specs, where, plan.layout, context.dump_dir)
-            held = {"memory": memory_peaks(device), "disk_bytes": disk.swapped_bytes(context)}
+            swapped = {} if context.disk is None else {"disk_bytes": disk.swapped_bytes(context)}
+            held = {"memory": memory_peaks(device), **swapped}
             recorder.event("finished", f"{plan.train.steps} steps done", **held, checks=checks.made)
     torch.distributed.destroy_process_group()
     return ended

@@ -577,6 +577,7 @@ NOT_HONOURED = {
     "parallel.cp": "2",
     "parallel.ep": "2",
     "parallel.schedule": "interleaved",
+    "offload.parameters": "nvme",
     "train.precision": "fp16",
     "train.balance_loss": "0.01",
     "checkpoint.init": "weights",

@@ -56,7 +56,7 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=REPLICAS)
     for name, plan in plans.items():
         half = plan.train.steps // 2
-        context = _context(rank, folder, plan)
+        context = context_of(rank, folder, plan)
         engine = _build(context, restored=False)
         checks = checked(engine, context)
         results = _steps(engine, plan, rank, range(half))
@@ -123,7 +123,8 @@ def checked(engine: Engine, context: RankContext) -> Checks:
     return checks
 
 
-def _context(rank: int, folder: Path, plan: Plan) -> RankContext:
+def context_of(rank: int, folder: Path, plan: Plan) -> RankContext:
+    """Return what a rank is told whose run has its files in a folder."""
     on_deepspeed = capabilities(plan.trainer).deepspeed
     disk = folder / "disk" if plan.offload.path is not None else None
     return RankContext(

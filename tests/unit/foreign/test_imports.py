@@ -112,12 +112,8 @@ def test_a_scheduler_and_the_library_s_own_defaults():
 
 def test_offload_is_carried_or_refused_never_dropped():
     rows = refused("offload_zero3.json", "train.steps=1000", "trainer=megatron-core", gpus=4)
-    assert [
-        (code, place.partition(".json:")[2]) for code, place, _ in rows if place.endswith(("9:27", "10:23"))
-    ] == [
-        ("DSF140", "9:27"),
-        ("DSF140", "10:23"),
-    ]
+    places = {place.partition(".json:")[2] for code, place, _ in rows if code == "DSF140"}
+    assert places >= {"9:27", "10:23"}
     made = imported("offload_zero3.json", "train.steps=1000", gpus=4)
     plan_ = plan(made)
     assert (plan_.offload.optimizer, plan_.offload.parameters) == ("cpu", "cpu")

@@ -18,11 +18,11 @@ pytestmark = pytest.mark.skipif(
     reason="the kernel that reads and writes the disk is not built; `dsforge preflight --build` builds it",
 )
 
-ON_DISK = {"optimizer": "nvme", "parameters": "nvme", "path": "disk"}
-# Half of an MLP's first weight is more than the megabyte that the library swaps at least.
+ON_DISK = {"optimizer": "nvme", "path": "disk"}
+# Half of the decaying weights is more than the megabyte that the library swaps at least; norms are less.
 WIDE = {"hidden": 128, "ffn_hidden": 2048}
 CASES: dict[str, dict[str, Any]] = {
-    "all": {"zero": 3, "model": WIDE, "offload": ON_DISK},
+    "optimizer": {"zero": 3, "model": WIDE, "offload": ON_DISK},
     "parameters-on-cpu": {"zero": 3, "model": WIDE, "offload": {**ON_DISK, "parameters": "cpu"}},
     "hugging-face": {"trainer": "transformers", "zero": 3, "model": WIDE, "offload": ON_DISK},
 }
@@ -47,7 +47,7 @@ def test_losses_are_those_of_one_process_and_a_checkpoint_changes_none(told: dic
     assert_equals_one_process(told[name], CASES[name])
 
 
-def test_states_and_parameters_were_on_the_disk(told: dict[str, Any], folder: Path):
+def test_states_were_on_the_disk(told: dict[str, Any], folder: Path):
     assert told
-    swapped = {path.parent.parent.name for path in folder.glob("disk/zero_stage_3/*/rank*/*.swp")}
-    assert swapped == {"optimizer", "float32params"}
+    swapped = [path.stat().st_size for path in folder.glob("disk/zero_stage_3/optimizer/rank*/*.swp")]
+    assert max(swapped, default=0) > 1 << 20
