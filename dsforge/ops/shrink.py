@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.families import families
 from dsforge.catalog.hf.reader import model_row
 from dsforge.plan.types import Plan
 from dsforge.recipe.model import Recipe
@@ -101,6 +102,10 @@ def shrink(
     seq_len = use("batch.seq_len", batch.seq_len, min(batch.seq_len, _SEQ_LEN), tiny)
     if model.position == "learned":
         shape["max_positions"] = seq_len
+    if model.window is not None and model.window < batch.seq_len:
+        window = max(1, model.window * seq_len // batch.seq_len)
+        shape["window"] = use("model.window", model.window, window, "as large a share of a sequence")
+    use("model.rotary_fraction", model.rotary_fraction, _told(shape, "rotary_fraction"), tiny)
     micro = use("batch.micro", batch.micro, min(batch.micro, 2), "the smallest that still batches")
     accumulation = min(batch.accumulation_steps, max(2, 4 * pp if pp > 1 else 4))
     size = use("batch.global", batch.global_size, micro * accumulation * dp, "a batch that takes a second")
@@ -170,11 +175,17 @@ def shrink(
 
 def _lost_traits(recipe: Recipe, plan: Plan) -> Iterator[tuple[str, Any]]:
     """Yield the traits of a `config.json` that a shape written out cannot say."""
-    if plan.model.hf_config is not None:
+    if plan.model.window_layers is not None:
+        yield "window_layers", plan.model.window_layers
+    if plan.model.hf_config is not None and "rope_scaling" in capabilities(recipe.trainer).traits:
         row = model_row(plan.model.hf_config, plan.model.name)
-        for trait in capabilities(recipe.trainer).traits:
-            if row.get(trait):
-                yield trait, row[trait]
+        if row.get("rope_scaling"):
+            yield "rope_scaling", row["rope_scaling"]
+
+
+def _told(shape: dict[str, Any], trait: str) -> Any:
+    """Return a trait of a shape written out, which leaves out what its family has anyway."""
+    return shape.get(trait, getattr(families()[shape["arch"]].traits, trait))
 
 
 def _degrees(tp: int, pp: int, dp: int, max_ranks: int) -> tuple[int, int, int]:
@@ -206,9 +217,14 @@ def _own_shape(plan: Plan) -> dict[str, Any]:
 
 
 def _fixed(plan: Plan) -> dict[str, Any]:
-    kept: dict[str, Any] = {"norm_eps": plan.model.norm_eps}
-    if plan.model.position == "rope":
-        kept["rope_theta"] = plan.model.rope_theta
+    model = plan.model
+    kept: dict[str, Any] = {"norm_eps": model.norm_eps}
+    if model.position == "rope":
+        kept["rope_theta"] = model.rope_theta
+    usual = families()[model.arch].traits
+    for trait in ("activation", "parallel_residual", "rotary_fraction"):
+        if getattr(model, trait) != getattr(usual, trait):
+            kept[trait] = getattr(model, trait)
     return kept
 
 
@@ -223,7 +239,7 @@ def _tiny_shape(plan: Plan, tp: int, pp: int, vp: int) -> dict[str, Any]:
     kv_heads = tp if grouped else max(tp, 4 // tp * tp)
     heads = kv_heads * (2 if grouped else 1)
     hidden = heads * _HEAD_WIDTH
-    ffn = 4 * hidden if model.arch == "gpt" else -(-(8 * hidden // 3) // (8 * tp)) * 8 * tp
+    ffn = -(-(8 * hidden // 3) // (8 * tp)) * 8 * tp if model.gated else 4 * hidden
     return {
         "arch": model.arch,
         "layers": min(model.layers // pp, max(2, vp)) * pp,
@@ -235,4 +251,11 @@ def _tiny_shape(plan: Plan, tp: int, pp: int, vp: int) -> dict[str, Any]:
         "vocab": min(model.vocab, _VOCAB),
         "tied": model.tied,
         **_fixed(plan),
+        **_tiny_rotary(plan),
     }
+
+
+def _tiny_rotary(plan: Plan) -> dict[str, Any]:
+    """Return the share of a tiny head that RoPE turns, where that of the model's would leave half a pair."""
+    turned = int(_HEAD_WIDTH * plan.model.rotary_fraction)
+    return {"rotary_fraction": max(2, turned - turned % 2) / _HEAD_WIDTH} if turned % 2 or not turned else {}

@@ -83,7 +83,7 @@ def work_of(model: Model, seq_len: int, *, dropout: bool) -> Work:
         ffn_hidden=model.ffn_hidden,
         vocab=model.padded_vocab,
         seq_len=seq_len,
-        gated=model.activation in ("swiglu", "geglu"),
+        gated=model.gated,
         experts=experts,
         tied=model.tied,
         bias=model.linear_bias,

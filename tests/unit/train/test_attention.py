@@ -11,14 +11,16 @@ from dsforge.train.dropout import Dropout, Site
 GROUPED = SimpleNamespace(num_attention_heads=4, num_query_groups=2)
 
 
-def attention(rate: float, *, recompute: bool = False, shard: int = 0, shards: int = 1):
+def attention(
+    rate: float, *, window: int | None = None, recompute: bool = False, shard: int = 0, shards: int = 1
+):
     from dsforge.train.attention import CausalAttention, Running
 
     running = Running(torch.tensor([3, 8]))
     place = SimpleNamespace(tp=SimpleNamespace(rank=lambda: shard, size=lambda: shards))
     dropout = Dropout.at(rate, 7, Site.ATTENTION, 1)
     options = {"dropout": dropout, "running": running, "recompute": recompute, "pg_collection": place}
-    return CausalAttention(GROUPED, **options)
+    return CausalAttention(GROUPED, window=window, **options)
 
 
 def inputs() -> list[torch.Tensor]:
