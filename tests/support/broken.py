@@ -159,7 +159,7 @@ BROKEN = (
         "attention_dropout",
         None,
     ),
-    _one("DSF141", _MODEL, "qwen3-0.6b", "model", None),
+    _one("DSF141", _MODEL, "gemma2-2b", "model", None),
     Broken(
         "DSF141",
         (
@@ -172,7 +172,11 @@ BROKEN = (
     ),
     Broken(
         "DSF141",
-        ((_MODEL, "mistral-7b-v0.1"), ("seq_len: 64", "seq_len: 8192")),
+        (
+            (_MODEL, "mistral-7b-v0.1"),
+            ("seq_len: 64", "seq_len: 8192"),
+            (_LAST, f"{_LAST}\n{_MEGATRON}}}"),
+        ),
         "seq_len",
         "batch.seq_len=4096",
     ),
