@@ -23,6 +23,11 @@ _HEAD_WIDTH = 16
 _VOCAB = 257
 """Bytes and an end mark: their skewed frequencies are learnt in a few steps, and no TP divides it."""
 _SEQ_LEN = 64
+_TOLD = (
+    *("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab"),
+    *("window", "rotary_fraction"),
+)
+"""Keys of a shape that a smaller one changes."""
 _SMALL_MODEL = 2_000_000
 """Parameters up to which a model is kept as it is."""
 _STEPS = 20
@@ -97,15 +102,12 @@ def shrink(
     shape = _own_shape(plan) if small else _tiny_shape(plan, tp, pp, vp)
     if learn_fast:
         shape["vocab"] = min(shape["vocab"], _VOCAB)
-    for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab"):
-        use(f"model.{key}", getattr(model, key), shape[key], tiny)
     seq_len = use("batch.seq_len", batch.seq_len, min(batch.seq_len, _SEQ_LEN), tiny)
+    shape |= _tiny_window(plan, seq_len)
+    for key in _TOLD:
+        use(f"model.{key}", getattr(model, key), _said(shape, key), tiny)
     if model.position == "learned":
         shape["max_positions"] = seq_len
-    if model.window is not None and model.window < batch.seq_len:
-        window = max(1, model.window * seq_len // batch.seq_len)
-        shape["window"] = use("model.window", model.window, window, "as large a share of a sequence")
-    use("model.rotary_fraction", model.rotary_fraction, _told(shape, "rotary_fraction"), tiny)
     micro = use("batch.micro", batch.micro, min(batch.micro, 2), "the smallest that still batches")
     accumulation = min(batch.accumulation_steps, max(2, 4 * pp if pp > 1 else 4))
     size = use("batch.global", batch.global_size, micro * accumulation * dp, "a batch that takes a second")
@@ -183,9 +185,15 @@ def _lost_traits(recipe: Recipe, plan: Plan) -> Iterator[tuple[str, Any]]:
             yield "rope_scaling", row["rope_scaling"]
 
 
-def _told(shape: dict[str, Any], trait: str) -> Any:
-    """Return a trait of a shape written out, which leaves out what its family has anyway."""
-    return shape.get(trait, getattr(families()[shape["arch"]].traits, trait))
+def _said(shape: dict[str, Any], key: str) -> Any:
+    """Return a value of a shape written out, which leaves out what its family has anyway."""
+    return shape[key] if key in shape else getattr(families()[shape["arch"]].traits, key)
+
+
+def _tiny_window(plan: Plan, seq_len: int) -> dict[str, Any]:
+    """Return a window that is as large a share of a sequence, where sequences leave it at all."""
+    window, whole = plan.model.window, plan.batch.seq_len
+    return {} if window is None or window >= whole else {"window": max(1, window * seq_len // whole)}
 
 
 def _degrees(tp: int, pp: int, dp: int, max_ranks: int) -> tuple[int, int, int]:

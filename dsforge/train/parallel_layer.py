@@ -16,8 +16,7 @@ class ParallelLayer(TransformerLayer):
         mixed = self.self_attention(self.input_layernorm(hidden_states), **attention)
         widened = self.mlp(self.pre_mlp_layernorm(hidden_states))
         add_attention, add_mlp = (
-            add(self.training, self.config.bias_dropout_fusion)
-            for add in (self.self_attn_bda, self.mlp_bda)
+            add(self.training, self.config.bias_dropout_fusion) for add in (self.self_attn_bda, self.mlp_bda)
         )
         hidden_states = add_attention(mixed, hidden_states, self.hidden_dropout)
         return add_mlp(widened, hidden_states, self.hidden_dropout), None

@@ -191,7 +191,9 @@ def attend(
         query, key = (rotate(part, model.rope_theta, model.rotary_dim) for part in (query, key))
     key, mixed = (part.repeat_interleave(per_group, dim=2) for part in (key, mixed))
     scores = torch.einsum("bqhd,bkhd->bhqk", query, key).float() / math.sqrt(model.head_dim)
-    chances = scores.masked_fill(hidden_keys(seq, model.window_of(layer)), -math.inf).softmax(-1).to(value.dtype)
+    chances = (
+        scores.masked_fill(hidden_keys(seq, model.window_of(layer)), -math.inf).softmax(-1).to(value.dtype)
+    )
     if dropout is not None:
         chances = dropout.chances(chances, layer)
     joined = torch.einsum("bhqk,bkhd->bqhd", chances, mixed).reshape(batch, seq, -1)

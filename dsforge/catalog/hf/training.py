@@ -33,7 +33,9 @@ def training_config(values: Mapping[str, Any], name: str) -> dict[str, Any]:
                 kept[key] = None
         elif key in _UNCHANGED:
             config.must(key, None, *_UNCHANGED[key])
-        elif key not in _dropped() and key not in fixed and key not in (*_ROTARY, *_APART.get(model_type, ())):
+        elif (
+            key not in _dropped() and key not in fixed and key not in (*_ROTARY, *_APART.get(model_type, ()))
+        ):
             config.fail(key, "is not known here, and may change the model", "remove it")
     if model_type != "gpt2":
         _check_layer_types(config)

@@ -172,7 +172,14 @@ def test_unknown_values_of_experts(changes: dict[str, Any], key: str):
 def test_which_layers_have_a_qwens_window(model_type: str, changes: dict[str, Any], layers: Any):
     moe = {"moe_intermediate_size": 8, "shared_expert_intermediate_size": 8, "num_experts": 4}
     moe |= {"num_experts_per_tok": 2}
-    config = {**LLAMA, **moe, "model_type": model_type, "num_hidden_layers": 3, "sliding_window": 5, **changes}
+    config = {
+        **LLAMA,
+        **moe,
+        "model_type": model_type,
+        "num_hidden_layers": 3,
+        "sliding_window": 5,
+        **changes,
+    }
     config["architectures"] = None
     row = model_row({**config, "use_sliding_window": True}, "c")
     assert (row["window"], row["window_layers"]) == (5, layers)

@@ -12,9 +12,7 @@ from dsforge.catalog.tables import models
 from dsforge.layout.hf_config import config_faults, config_of, misfits
 from dsforge.layout.shape import resolve_shape
 
-BUILT = [
-    name for name, preset in models().items() if preset.shape["arch"] in capabilities("forge").families
-]
+BUILT = [name for name, preset in models().items() if preset.shape["arch"] in capabilities("forge").families]
 
 
 @pytest.mark.parametrize("name", [name for name in BUILT if "experts" not in models()[name].shape])
