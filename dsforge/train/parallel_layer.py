@@ -1,4 +1,4 @@
-"""A layer whose attention and MLP stand side by side (Wang and Komatsuzaki 2021, GPT-J; Black et al. 2022)."""
+"""A layer whose attention and MLP stand side by side (Black et al. 2022, section 2.1)."""
 
 from __future__ import annotations
 

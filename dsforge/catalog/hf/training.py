@@ -25,6 +25,7 @@ def training_config(values: Mapping[str, Any], name: str) -> dict[str, Any]:
         config.fail("model_type", "is not trained here", f"known: {', '.join(_MODELS)}")
     readers, fixed = _MODELS[model_type], _FIXED[model_type]
     kept: dict[str, Any] = {"model_type": model_type}
+    apart = {*_ROTARY, *_APART.get(model_type, ())}
     for key, value in values.items():
         if key in readers:
             if value is not None:
@@ -33,9 +34,7 @@ def training_config(values: Mapping[str, Any], name: str) -> dict[str, Any]:
                 kept[key] = None
         elif key in _UNCHANGED:
             config.must(key, None, *_UNCHANGED[key])
-        elif (
-            key not in _dropped() and key not in fixed and key not in (*_ROTARY, *_APART.get(model_type, ()))
-        ):
+        elif key not in _dropped() and key not in fixed and key not in apart:
             config.fail(key, "is not known here, and may change the model", "remove it")
     if model_type != "gpt2":
         _check_layer_types(config)

@@ -1,4 +1,4 @@
-"""Each family is one function of its weights: to the reference, both kinds of layers, and Hugging Face's class.
+"""Each family is one function of its weights: to the reference, our layers, and Hugging Face's class.
 
 The classes' configurations are written by hand, as their authors publish them.
 """
@@ -85,7 +85,7 @@ def plan_for(family: str, trainer: str, **shape: Any) -> Plan:
 
 
 def restless(plan: Plan) -> dict[str, torch.Tensor]:
-    """Return weights of which no bias is 0 and no norm scales by 1, so that none can be left out unnoticed."""
+    """Return weights of which no bias is 0 and no norm scales by 1."""
     generator = torch.Generator().manual_seed(3)
     return {
         name: weight + 0.1 * torch.empty_like(weight).normal_(generator=generator)
