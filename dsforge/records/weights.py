@@ -150,7 +150,9 @@ def matched(
     over, of another shape or of a type that does not train.
     """
     names = {
-        name: next((one for one in (name, _OLDER.get(name, name)) if one in held), name.removeprefix(f"{prefix}."))
+        name: next(
+            (one for one in (name, _OLDER.get(name, name)) if one in held), name.removeprefix(f"{prefix}.")
+        )
         for name in wanted
     }
     faults = [f"{name} is missing" for name in wanted if names[name] not in held]

@@ -73,10 +73,14 @@ def model_difference(manifest: CheckpointManifest, plan: Plan) -> str | None:
 
 def _shown(facts: Mapping[str, Any], fact: str) -> str:
     """Return a fact as a message has it; what a checkpoint of an older build does not say had no choice."""
-    field = Model.model_fields.get(fact)
-    if fact not in facts and (field is None or field.is_required()):
-        return "not set"
-    return json.dumps(facts[fact] if fact in facts else field.default, sort_keys=True).strip('"')
+    if fact in facts:
+        value = facts[fact]
+    else:
+        field = Model.model_fields.get(fact)
+        if field is None or field.is_required():
+            return "not set"
+        value = field.default
+    return json.dumps(value, sort_keys=True).strip('"')
 
 
 def order_facts(plan: Plan) -> dict[str, str | int]:
