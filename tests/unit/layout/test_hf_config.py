@@ -41,6 +41,16 @@ def test_what_no_class_has_is_named(name: str, changes: dict[str, Any], told: li
     assert found[: len(told)] == told
 
 
+@pytest.mark.parametrize(
+    ("window_layers", "told"),
+    [(None, []), ((22, 23), []), ((20, 22), ["window_layers (20, 21, 22, 23), not (20, 22)"])],
+)
+def test_a_qwen_has_its_window_from_some_layer_on(window_layers: Any, told: list[str]):
+    shape = resolve_shape("qwen2.5-0.5b", 2048)
+    windowed = replace(shape, traits=replace(shape.traits, window=512, window_layers=window_layers))
+    assert misfits(windowed) == told
+
+
 QWEN = {
     "model_type": "qwen2",
     "hidden_size": 48,
