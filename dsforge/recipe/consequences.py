@@ -45,6 +45,11 @@ CONSEQUENCES: dict[str, Consequence] = {
             "model.parallel_residual",
             "model.rotary_fraction",
             "model.window",
+            "model.experts.count",
+            "model.experts.active",
+            "model.experts.ffn_hidden",
+            "model.experts.normalised",
+            "model.experts.dense_layers",
         ),
         _C,
     ),
@@ -77,6 +82,7 @@ CONSEQUENCES: dict[str, Consequence] = {
             "parallel.zero",
             "parallel.schedule",
             "parallel.partition",
+            "parallel.partition_weights",
             "parallel.sequence_parallel",
             "offload.optimizer",
             "offload.parameters",
@@ -96,7 +102,12 @@ CONSEQUENCES: dict[str, Consequence] = {
     "train.recompute_every": _E,
     "train.dropout": _C,
     "train.attention_dropout": _C,
+    "train.balance_loss": _C,
+    "train.balance_over": _C,
     "train.seed": _C,
+    **dict.fromkeys(
+        ("train.checks.gradients_every", "train.checks.parameters_every", "train.checks.modules"), _E
+    ),
     **dict.fromkeys(
         (
             "optimizer.type",
@@ -106,6 +117,7 @@ CONSEQUENCES: dict[str, Consequence] = {
             "optimizer.warmup_steps",
             "optimizer.weight_decay",
             "optimizer.betas",
+            "optimizer.momentum",
             "optimizer.eps",
             "optimizer.grad_clip",
         ),

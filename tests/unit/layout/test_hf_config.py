@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.families import Experts
 from dsforge.catalog.tables import models
 from dsforge.layout.hf_config import config_faults, config_of, misfits
 from dsforge.layout.shape import resolve_shape
@@ -15,7 +16,7 @@ from dsforge.layout.shape import resolve_shape
 BUILT = [name for name, preset in models().items() if preset.shape["arch"] in capabilities("forge").families]
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT if "experts" not in models()[name].shape])
+@pytest.mark.parametrize("name", BUILT)
 def test_a_preset_is_read_back_as_it_was_written(name: str):
     shape = resolve_shape(name, 2048)
     assert misfits(shape) == []
@@ -27,6 +28,9 @@ def test_a_preset_is_read_back_as_it_was_written(name: str):
     )
 
 
+EXPERTS = Experts(count=4, active=2, ffn_hidden=14336)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "told"),
     [
@@ -34,6 +38,9 @@ def test_a_preset_is_read_back_as_it_was_written(name: str):
         ("gpt2", {"head_dim": 32}, ["head_dim 64, not 32"]),
         ("gemma2-2b", {}, ["layer_norms 2, not 4"]),
         ("falcon-7b", {}, ["kv_heads 71, not 1"]),
+        ("gpt2", {"experts": EXPERTS}, ["no experts"]),
+        ("llama3-8b", {"experts": replace(EXPERTS, normalised=False)}, ["normalised True, not False"]),
+        ("qwen3-8b", {"experts": replace(EXPERTS, shared_ffn_hidden=9)}, ["shared_ffn_hidden 0, not 9"]),
     ],
 )
 def test_what_no_class_has_is_named(name: str, changes: dict[str, Any], told: list[str]):
@@ -80,7 +87,7 @@ def test_configs_of_different_models_differ_in_words(found, wanted, told):
 
 def test_a_trainer_like_another_has_its_rows_but_those_that_it_sets_anew():
     forge, ours = capabilities("forge"), capabilities("transformers")
-    assert set(forge.honours) - set(ours.honours) == {"checkpoint.init"}
+    assert set(forge.honours) - set(ours.honours) == {"checkpoint.init", "train.balance_loss"}
     assert ours.honours["monitor.wandb"] == forge.honours["monitor.wandb"]
     assert ours.honours["parallel.tp"].values == (1,)
     assert (forge.vocab_divisor, ours.vocab_divisor) == (128, 1)
