@@ -9,6 +9,9 @@ from typing import Any
 
 from dsforge.catalog.yaml_tables import table
 
+GATED = ("swiglu", "geglu")
+"""Activations of which one input matrix gates the other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Traits:
@@ -36,7 +39,9 @@ class Traits:
     rotary_fraction: float = 1.0
     rope_scaling: bool = False
     window: int | None = None
-    """Tokens that (some) layers look back; None: all."""
+    """Tokens that (some) layers look back, each one itself among them; None: all."""
+    window_layers: tuple[int, ...] | None = None
+    """The layers with the window; None: all, or those of the family."""
     softcap: bool = False
     unit_offset_norm: bool = False
     scaled_embedding: bool = False
@@ -45,7 +50,7 @@ class Traits:
     @property
     def gated(self) -> bool:
         """The MLP has two input matrices, one of which gates the other."""
-        return self.activation in ("swiglu", "geglu")
+        return self.activation in GATED
 
 
 @dataclass(frozen=True, slots=True)

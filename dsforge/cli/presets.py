@@ -48,7 +48,7 @@ def list_presets(json: JsonOption = False) -> None:
             name,
             format_count(shape.parameters()),
             format_count(shape.active_parameters()) if shape.experts else "",
-            _trains(shape),
+            ", ".join(_trainers(shape)),
             models()[name].source,
         )
         for name, shape in shapes.items()
@@ -144,18 +144,6 @@ def _counts(shape: Shape) -> dict[str, Any]:
 
 def _trainers(shape: Shape) -> list[str]:
     return [trainer for trainer, found in _differences(shape).items() if not found]
-
-
-def _trains(shape: Shape) -> str:
-    from dsforge.catalog.engines.capabilities import capabilities
-
-    window = shape.traits.window
-    return ", ".join(
-        f"{trainer} to {window} tokens"
-        if window is not None and "window" not in capabilities(trainer).traits
-        else trainer
-        for trainer in _trainers(shape)
-    )
 
 
 def _differences(shape: Shape) -> dict[str, list[str]]:

@@ -23,6 +23,7 @@ _WORDS = {
     "unit_offset_norm": "norm scales counted from 1",
     "scaled_embedding": "scaled embeddings",
     "clipped_swiglu": "a clipped SwiGLU",
+    "window_layers": "a window in some layers alone",
 }
 _VALUES = {
     "norm": "{} norms",
@@ -45,7 +46,7 @@ def differences(
     """
     own = {trait: value for trait, value in asdict(shape.traits).items() if trait not in besides}
     if "window" in own and shape.traits.window is not None and shape.traits.window >= seq_len:
-        own["window"] = None
+        own |= {"window": None, "window_layers": None}
     nearest = min(
         ([(k, v) for k, v in own.items() if v != getattr(family.traits, k)] for family in plain), key=len
     )

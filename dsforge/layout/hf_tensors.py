@@ -5,10 +5,11 @@ The trainer compares the files with the model itself, too; this needs neither to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dsforge.layout.hf_config import HfClass, hf_class
 from dsforge.layout.hf_experts import Tensor, expert_tensors, layers_with_experts
 from dsforge.layout.shape import Shape, resolve_shape
 
@@ -25,12 +26,12 @@ class Tensors:
 def tensors_of(hf_config: Mapping[str, Any]) -> Tensors:
     """Return the tensors of the causal language model that a plan's config describes."""
     shape = resolve_shape("the plan", 1, hf_config)
-    gpt2 = shape.traits.position == "learned"
-    shapes = dict(_gpt2(shape) if gpt2 else _llama_like(shape))
+    yields, prefix = _CLASSES[hf_class(shape.traits.position, shape.traits.norm)]
+    shapes = dict(yields(shape))
     if not shape.tied:
         shapes["lm_head.weight"] = (shape.vocab, shape.hidden)
     tied = ("lm_head.weight",) if shape.tied else ()
-    return Tensors(shapes, "transformer" if gpt2 else "model", tied)
+    return Tensors(shapes, prefix, tied)
 
 
 def _gpt2(shape: Shape) -> Iterator[Tensor]:
@@ -57,6 +58,21 @@ def _conv(name: str, columns: int, rows: int) -> Iterator[Tensor]:
     """Yield a Conv1D, whose weight is a linear layer's transposed."""
     yield f"{name}.weight", (columns, rows)
     yield f"{name}.bias", (rows,)
+
+
+def _gpt_neox(shape: Shape) -> Iterator[Tensor]:
+    traits, hidden, ffn = shape.traits, shape.hidden, shape.ffn_hidden
+    yield "gpt_neox.embed_in.weight", (shape.vocab, hidden)
+    for layer in range(shape.layers):
+        at = f"gpt_neox.layers.{layer}"
+        yield from _norm(f"{at}.input_layernorm", hidden)
+        yield from _norm(f"{at}.post_attention_layernorm", hidden)
+        fused = f"{at}.attention.query_key_value"
+        yield from _linear(fused, 3 * hidden, hidden, biased=traits.qkv_bias)
+        yield from _linear(f"{at}.attention.dense", hidden, hidden, biased=traits.output_bias)
+        yield from _linear(f"{at}.mlp.dense_h_to_4h", ffn, hidden, biased=True)
+        yield from _linear(f"{at}.mlp.dense_4h_to_h", hidden, ffn, biased=True)
+    yield from _norm("gpt_neox.final_layer_norm", hidden)
 
 
 def _llama_like(shape: Shape) -> Iterator[Tensor]:
@@ -86,3 +102,11 @@ def _linear(name: str, rows: int, columns: int, *, biased: bool) -> Iterator[Ten
     yield f"{name}.weight", (rows, columns)
     if biased:
         yield f"{name}.bias", (rows,)
+
+
+_CLASSES: dict[HfClass, tuple[Callable[[Shape], Iterator[Tensor]], str]] = {
+    "gpt2": (_gpt2, "transformer"),
+    "gpt_neox": (_gpt_neox, "gpt_neox"),
+    "llama": (_llama_like, "model"),
+}
+"""The tensors of a class, and the prefix of its bare model."""

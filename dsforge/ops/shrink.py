@@ -15,7 +15,7 @@ from math import gcd
 from typing import Any
 
 from dsforge.catalog.engines.capabilities import capabilities
-from dsforge.catalog.families import Experts
+from dsforge.catalog.families import Experts, families
 from dsforge.catalog.hf.reader import model_row
 from dsforge.plan.types import Model, Plan
 from dsforge.recipe.model import Recipe
@@ -106,9 +106,10 @@ def shrink(
     shape = _own_shape(plan) if small else _tiny_shape(plan, tp, pp, vp, ep)
     if learn_fast:
         shape["vocab"] = min(shape["vocab"], _VOCAB)
+    seq_len = use("batch.seq_len", batch.seq_len, min(batch.seq_len, _SEQ_LEN), tiny)
+    shape |= _tiny_window(plan, seq_len)
     for key, own, shrunk in _shape_changes(model, shape):
         use(f"model.{key}", own, shrunk, tiny)
-    seq_len = use("batch.seq_len", batch.seq_len, min(batch.seq_len, _SEQ_LEN), tiny)
     if model.position == "learned":
         shape["max_positions"] = seq_len
     micro = use("batch.micro", batch.micro, min(batch.micro, 2), "the smallest that still batches")
@@ -179,17 +180,31 @@ def _shape_changes(model: Model, shape: dict[str, Any]) -> Iterator[tuple[str, A
     for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab"):
         if key in shape:
             yield key, getattr(model, key), shape[key]
+    for key in ("window", "rotary_fraction"):
+        yield key, getattr(model, key), _said(shape, key)
     for key, value in shape.get("experts", {}).items():
         yield f"experts.{key}", getattr(model.experts, key), value
 
 
 def _lost_traits(recipe: Recipe, plan: Plan) -> Iterator[tuple[str, Any]]:
     """Yield the traits of a `config.json` that a shape written out cannot say."""
-    if plan.model.hf_config is not None:
+    if plan.model.window_layers is not None:
+        yield "window_layers", plan.model.window_layers
+    if plan.model.hf_config is not None and "rope_scaling" in capabilities(recipe.trainer).traits:
         row = model_row(plan.model.hf_config, plan.model.name)
-        for trait in capabilities(recipe.trainer).traits:
-            if trait != "experts" and row.get(trait):
-                yield trait, row[trait]
+        if row.get("rope_scaling"):
+            yield "rope_scaling", row["rope_scaling"]
+
+
+def _said(shape: dict[str, Any], key: str) -> Any:
+    """Return a value of a shape written out, which leaves out what its family has anyway."""
+    return shape[key] if key in shape else getattr(families()[shape["arch"]].traits, key)
+
+
+def _tiny_window(plan: Plan, seq_len: int) -> dict[str, Any]:
+    """Return a window that is as large a share of a sequence, where sequences leave it at all."""
+    window, whole = plan.model.window, plan.batch.seq_len
+    return {} if window is None or window >= whole else {"window": max(1, window * seq_len // whole)}
 
 
 def _validation(plan: Plan, steps: int, batch: int) -> dict[str, Any]:
@@ -259,9 +274,14 @@ def _tiny_experts(experts: Experts | None, layers: int, width: int, ep: int) -> 
 
 
 def _fixed(plan: Plan) -> dict[str, Any]:
-    kept: dict[str, Any] = {"norm_eps": plan.model.norm_eps}
-    if plan.model.position == "rope":
-        kept["rope_theta"] = plan.model.rope_theta
+    model = plan.model
+    kept: dict[str, Any] = {"norm_eps": model.norm_eps}
+    if model.position == "rope":
+        kept["rope_theta"] = model.rope_theta
+    usual = families()[model.arch].traits
+    for trait in ("activation", "parallel_residual", "rotary_fraction"):
+        if getattr(model, trait) != getattr(usual, trait):
+            kept[trait] = getattr(model, trait)
     return kept
 
 
@@ -276,7 +296,7 @@ def _tiny_shape(plan: Plan, tp: int, pp: int, vp: int, ep: int) -> dict[str, Any
     kv_heads = tp if grouped else max(tp, 4 // tp * tp)
     heads = kv_heads * (2 if grouped else 1)
     hidden = heads * _HEAD_WIDTH
-    ffn = 4 * hidden if model.arch == "gpt" else -(-(8 * hidden // 3) // (8 * tp)) * 8 * tp
+    ffn = -(-(8 * hidden // 3) // (8 * tp)) * 8 * tp if model.gated else 4 * hidden
     layers = min(model.layers // pp, max(2, vp)) * pp
     return {
         "arch": model.arch,
@@ -289,4 +309,11 @@ def _tiny_shape(plan: Plan, tp: int, pp: int, vp: int, ep: int) -> dict[str, Any
         "vocab": min(model.vocab, _VOCAB),
         "tied": model.tied,
         **_fixed(plan),
+        **_tiny_rotary(plan),
     }
+
+
+def _tiny_rotary(plan: Plan) -> dict[str, Any]:
+    """Return the share of a tiny head that RoPE turns, where that of the model's would leave half a pair."""
+    turned = int(_HEAD_WIDTH * plan.model.rotary_fraction)
+    return {"rotary_fraction": max(2, turned - turned % 2) / _HEAD_WIDTH} if turned % 2 or not turned else {}

@@ -8,6 +8,12 @@ from dsforge.external.values import INIT_STD
 from dsforge.layout.shape import Shape
 from dsforge.plan.types import Model
 
+_AS_THEY_ARE = (
+    *("activation", "qkv_bias", "qk_norm", "parallel_residual", "rotary_fraction"),
+    *("window", "window_layers", "unit_offset_norm", "scaled_embedding"),
+)
+"""Traits that a plan has under their own names."""
+
 
 def model_of(shape: Shape, padded_vocab: int, hf_config: dict[str, Any] | None = None) -> Model:
     """Return a shape as a plan has it, with what a `config.json` says besides."""
@@ -27,12 +33,10 @@ def model_of(shape: Shape, padded_vocab: int, hf_config: dict[str, Any] | None =
         tied=shape.tied,
         norm=traits.norm,
         norm_eps=shape.norm_eps,
-        activation=traits.activation,
         position=traits.position,
         rope_theta=shape.rope_theta,
         linear_bias=traits.qkv_bias and traits.output_bias and traits.mlp_bias,
-        qkv_bias=traits.qkv_bias,
-        qk_norm=traits.qk_norm,
+        **{name: getattr(traits, name) for name in _AS_THEY_ARE},
         init_std=(hf_config or {}).get("initializer_range", INIT_STD),
         hf_config=hf_config,
         experts=shape.experts,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from dsforge.catalog.families import Experts, LatentAttention
+from dsforge.catalog.families import GATED, Experts, LatentAttention
 
 SCHEMA_VERSION = 1
 PRINTED = ("estimate", "schedule", "layouts", "memory", "calibration")
@@ -49,10 +49,36 @@ class Model(Frozen):
     qk_norm: bool
     """Queries and keys are normalised over the width of a head."""
     init_std: float
+    parallel_residual: bool = False
+    """Attention and MLP read the same input and are added together."""
+    rotary_fraction: float = 1.0
+    """Share of a head that RoPE turns."""
+    window: int | None = None
+    """Tokens that layers look back, each one itself among them; None: all."""
+    window_layers: tuple[int, ...] | None = None
+    """The layers with the window; None: all."""
+    unit_offset_norm: bool = False
+    """Norms multiply by one plus their weight."""
+    scaled_embedding: bool = False
+    """Embeddings are multiplied by the root of the width."""
     hf_config: dict[str, Any] | None = None
     """Values of a Hugging Face `config.json`, for a trainer that builds the model from one."""
     experts: Experts | None = None
     latent: LatentAttention | None = None
+
+    @property
+    def gated(self) -> bool:
+        """The MLP has two input matrices, one of which gates the other."""
+        return self.activation in GATED
+
+    @property
+    def rotary_dim(self) -> int:
+        """Channels of a head that RoPE turns."""
+        return int(self.head_dim * self.rotary_fraction)
+
+    def window_of(self, layer: int) -> int | None:
+        """Return the tokens that a layer looks back, None for all."""
+        return self.window if self.window_layers is None or layer in self.window_layers else None
 
 
 class Stage(Frozen):

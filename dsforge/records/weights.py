@@ -23,8 +23,13 @@ _LENGTH_BYTES = 8
 _MOST_NAMED = 4
 _TRAINED = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 """Types that weights can start from, and their bytes."""
-_IDLE = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
+_IDLE = (
+    *(".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"),
+    ".rotary_emb.inv_freq",
+)
 """Masks and tables that older versions of transformers saved beside the weights."""
+_OLDER = {"lm_head.weight": "embed_out.weight"}
+"""What GPT-NeoX called a tensor before version 5 of transformers, by today's name."""
 
 
 class Unreadable(Exception):  # noqa: N818 - as NotWhole: what is wrong, not that something is
@@ -139,12 +144,17 @@ def _reason(error: Exception) -> str:
 def matched(
     held: Mapping[str, Held], wanted: Mapping[str, tuple[int, ...]], prefix: str, tied: Iterable[str]
 ) -> dict[str, str]:
-    """Return each wanted tensor's name in the files, which may lack the prefix of the bare model.
+    """Return each wanted tensor's name in the files, which may be older or lack the prefix of the bare model.
 
     `tied`: names under which a file may hold a wanted tensor once more. Unfit when a tensor is missing, left
     over, of another shape or of a type that does not train.
     """
-    names = {name: name if name in held else name.removeprefix(f"{prefix}.") for name in wanted}
+    names = {
+        name: next(
+            (one for one in (name, _OLDER.get(name, name)) if one in held), name.removeprefix(f"{prefix}.")
+        )
+        for name in wanted
+    }
     faults = [f"{name} is missing" for name in wanted if names[name] not in held]
     for name, shape in wanted.items():
         found = held.get(names[name])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -26,6 +28,15 @@ class Running:
     first_row: int = 0
 
 
+@cache
+def unseen(length: int, window: int | None, device: torch.device) -> torch.Tensor:
+    """Return where a query [s] does not see a key [s]: ahead of it, or `window` tokens behind or more."""
+    places = torch.arange(length, device=device)
+    behind = places[:, None] - places
+    ahead = behind < 0
+    return ahead if window is None else ahead | (behind >= window)
+
+
 class CausalAttention(nn.Module):
     """Attention by PyTorch's own kernels, FlashAttention where it has one; step by step with dropout.
 
@@ -36,6 +47,7 @@ class CausalAttention(nn.Module):
         self,
         config: TransformerConfig,
         *,
+        window: int | None,
         dropout: Dropout,
         running: Running,
         recompute: bool,
@@ -45,21 +57,31 @@ class CausalAttention(nn.Module):
         super().__init__()
         self.group_size = config.num_attention_heads // config.num_query_groups
         self.first_head = pg_collection.tp.rank() * (config.num_attention_heads // pg_collection.tp.size())
+        self.window = window
         self.dropout = dropout
         self.running = running
         self.recompute = recompute
 
     def _fused(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        if self.window is not None and self.window < query.shape[2]:
+            # Kernels that take a mask know no groups.
+            key, value = self._whole(key, value)
+            seen = ~unseen(query.shape[2], self.window, query.device)
+            return functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
         grouped = self.group_size > 1
         return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
+
+    def _whole(self, *parts: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Yield keys or values once for every query head of their group."""
+        return (part.repeat_interleave(self.group_size, dim=1) for part in parts)
 
     def _dropped(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, samples: torch.Tensor
     ) -> torch.Tensor:
-        key, value = (part.repeat_interleave(self.group_size, dim=1) for part in (key, value))
+        key, value = self._whole(key, value)
         scores = (query @ key.transpose(2, 3)).float() / math.sqrt(query.shape[3])
-        future = torch.ones(scores.shape[2:], dtype=torch.bool, device=scores.device).triu(1)
-        chances = scores.masked_fill(future, -torch.inf).softmax(-1).to(value.dtype)
+        hidden = unseen(scores.shape[2], self.window, scores.device)
+        chances = scores.masked_fill(hidden, -torch.inf).softmax(-1).to(value.dtype)
         return self.dropout.chances(chances, samples, self.first_head) @ value
 
     def forward(

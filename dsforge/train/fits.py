@@ -9,7 +9,7 @@ from typing import Any
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
-from dsforge.plan.types import Plan
+from dsforge.plan.types import Model, Plan
 from dsforge.records.checkpoint import CheckpointManifest, NotWhole, ParameterEntry
 from dsforge.train.blend import whole_weights
 from dsforge.train.parameters import model_parameters
@@ -80,7 +80,15 @@ def model_difference(manifest: CheckpointManifest, plan: Plan) -> str | None:
 
 
 def _shown(facts: Mapping[str, Any], fact: str) -> str:
-    return json.dumps(facts[fact], sort_keys=True).strip('"') if fact in facts else "not set"
+    """Return a fact as a message has it; what a checkpoint of an older build does not say had no choice."""
+    if fact in facts:
+        value = facts[fact]
+    else:
+        field = Model.model_fields.get(fact)
+        if field is None or field.is_required():
+            return "not set"
+        value = field.default
+    return json.dumps(value, sort_keys=True).strip('"')
 
 
 def order_facts(plan: Plan) -> dict[str, str | int]:

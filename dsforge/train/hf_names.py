@@ -8,11 +8,12 @@ theirs, an entry each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 
+from dsforge.layout.hf_config import HfClass, hf_class
 from dsforge.plan.types import Model
 from dsforge.train.parameters import ParameterSpec, model_parameters
 
@@ -46,7 +47,7 @@ class Part:
 
 def parts(model: Model) -> dict[str, tuple[Part, ...]]:
     """Return global name to the Hugging Face tensors that together hold the parameter."""
-    naming = _gpt2 if model.position == "learned" else _llama_like
+    naming = _NAMINGS[hf_class(model.position, model.norm)]
     return {spec.name: tuple(naming(model, spec.name)) for spec in model_parameters(model)}
 
 
@@ -90,11 +91,16 @@ def attention_rows(model: Model) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
     return rows[:, :per_group].flatten(), rows[:, per_group].flatten(), rows[:, per_group + 1].flatten()
 
 
-_ENDS = {
+_ENDS: dict[HfClass, dict[str, str]] = {
     "gpt2": {
         "embedding.word": "transformer.wte",
         "embedding.position": "transformer.wpe",
         "final_norm": "transformer.ln_f",
+        "head": "lm_head",
+    },
+    "gpt_neox": {
+        "embedding.word": "gpt_neox.embed_in",
+        "final_norm": "gpt_neox.final_layer_norm",
         "head": "lm_head",
     },
     "llama": {"embedding.word": "model.embed_tokens", "final_norm": "model.norm", "head": "lm_head"},
@@ -106,6 +112,14 @@ _GPT2_LAYER = {
     "pre_mlp_layernorm": "ln_2",
     "mlp.linear_fc1": "mlp.c_fc",
     "mlp.linear_fc2": "mlp.c_proj",
+}
+_NEOX_LAYER = {
+    "input_layernorm": "input_layernorm",
+    "self_attention.linear_qkv": "attention.query_key_value",
+    "self_attention.linear_proj": "attention.dense",
+    "pre_mlp_layernorm": "post_attention_layernorm",
+    "mlp.linear_fc1": "mlp.dense_h_to_4h",
+    "mlp.linear_fc2": "mlp.dense_4h_to_h",
 }
 _LLAMA_LAYER = {
     "input_layernorm": "input_layernorm",
@@ -130,6 +144,17 @@ def _gpt2(model: Model, name: str) -> Iterator[Part]:
     yield Part(f"transformer.h.{layer}.{_GPT2_LAYER[inner]}.{kind}", rows, transposed=conv)
 
 
+def _gpt_neox(model: Model, name: str) -> Iterator[Part]:
+    """Yield tensors that are laid out as ours are: theirs is fused head by head, too."""
+    assert model.kv_heads == model.heads, "refused by DSF141"
+    where, kind = name.rsplit(".", 1)
+    if where in _ENDS["gpt_neox"]:
+        yield Part(f"{_ENDS['gpt_neox'][where]}.{kind}")
+        return
+    _, layer, inner = where.split(".", 2)
+    yield Part(f"gpt_neox.layers.{layer}.{_NEOX_LAYER[inner]}.{kind}")
+
+
 def _llama_like(model: Model, name: str) -> Iterator[Part]:
     where, kind = name.rsplit(".", 1)
     if where in _ENDS["llama"]:
@@ -149,3 +174,10 @@ def _llama_like(model: Model, name: str) -> Iterator[Part]:
         yield Part(f"{at}.mlp.up_proj.{kind}", up)
     else:
         yield Part(f"{at}.{_LLAMA_LAYER[inner]}.{kind}")
+
+
+_NAMINGS: dict[HfClass, Callable[[Model, str], Iterator[Part]]] = {
+    "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
+    "llama": _llama_like,
+}

@@ -7,6 +7,7 @@ The ids of the samples travel with the hidden states, from stage to stage too: d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -38,7 +39,8 @@ from dsforge.plan.types import Model, Train
 from dsforge.train.attention import CausalAttention, Running
 from dsforge.train.dropout import Dropout, Site
 from dsforge.train.experts import expert_mlp, global_name, has_experts
-from dsforge.train.norms import HeadNorm
+from dsforge.train.norms import HeadNorm, Norm
+from dsforge.train.parallel_layer import ParallelLayer
 from dsforge.train.world import Groups
 
 Flow = tuple[torch.Tensor, torch.Tensor]
@@ -49,19 +51,14 @@ def _leave(weight: torch.Tensor) -> torch.Tensor:
     return weight
 
 
-class Norm:
-    """Makes PyTorch's norm of a model; with sequence parallelism its shards' gradients are to be added up.
-
-    megatron-core's own wrapper refuses sequence parallelism.
-    """
-
-    def __new__(cls, config: TransformerConfig, hidden_size: int, eps: float) -> nn.Module:
-        """Return LayerNorm or RMSNorm."""
-        kind = nn.RMSNorm if config.normalization == "RMSNorm" else nn.LayerNorm
-        norm = kind(hidden_size, eps=eps)
-        for parameter in norm.parameters():
-            parameter.sequence_parallel = config.sequence_parallel
-        return norm
+_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu": partial(functional.gelu, approximate="tanh"),
+    "gelu-erf": functional.gelu,
+    "relu": functional.relu,
+    "swiglu": functional.silu,
+    "geglu": partial(functional.gelu, approximate="tanh"),
+}
+"""By a model's word: what the MLP, or its gate, applies."""
 
 
 def transformer_config(model: Model, tp: int, **options: Any) -> TransformerConfig:
@@ -69,7 +66,6 @@ def transformer_config(model: Model, tp: int, **options: Any) -> TransformerConf
 
     `options`: what a trainer whose schedules and optimizer are megatron-core's, too, adds to it.
     """
-    swiglu = model.activation == "swiglu"
     return TransformerConfig(
         num_layers=model.layers,
         hidden_size=model.hidden,
@@ -89,8 +85,9 @@ def transformer_config(model: Model, tp: int, **options: Any) -> TransformerConf
         normalization="RMSNorm" if model.norm == "rmsnorm" else "LayerNorm",
         layernorm_epsilon=model.norm_eps,
         add_bias_linear=model.linear_bias,
-        gated_linear_unit=swiglu,
-        activation_func=functional.silu if swiglu else partial(functional.gelu, approximate="tanh"),
+        add_qkv_bias=model.qkv_bias,
+        gated_linear_unit=model.gated,
+        activation_func=_ACTIVATIONS[model.activation],
         bias_activation_fusion=False,
         bias_dropout_fusion=False,
         masked_softmax_fusion=False,
@@ -123,20 +120,25 @@ def _dropout_add(dropout: Dropout, running: Running) -> Callable[..., Any]:
 def _layer_spec(
     model: Model, train: Train, groups: Groups, index: int, running: Running
 ) -> TransformerLayerSubmodules:
+    norm = ModuleSpec(module=Norm, params={"unit_offset": model.unit_offset_norm})
     of_heads = ModuleSpec(module=HeadNorm, params={"group": groups.tensor}) if model.qk_norm else IdentityOp
     attention = Dropout.at(train.attention_dropout, train.seed, Site.ATTENTION, index)
     after_attention = Dropout.at(train.dropout, train.seed, Site.AFTER_ATTENTION, index)
     after_mlp = Dropout.at(train.dropout, train.seed, Site.AFTER_MLP, index)
     selective = train.recompute == "selective"
     return TransformerLayerSubmodules(
-        input_layernorm=Norm,
+        input_layernorm=norm,
         self_attention=ModuleSpec(
             module=SelfAttention,
             params={"attn_mask_type": AttnMaskType.causal},
             submodules=SelfAttentionSubmodules(
                 linear_qkv=ColumnParallelLinear,
                 core_attention=partial(
-                    CausalAttention, dropout=attention, running=running, recompute=selective
+                    CausalAttention,
+                    window=model.window_of(index),
+                    dropout=attention,
+                    running=running,
+                    recompute=selective,
                 ),
                 linear_proj=RowParallelLinear,
                 q_layernorm=of_heads,
@@ -144,7 +146,7 @@ def _layer_spec(
             ),
         ),
         self_attn_bda=_dropout_add(after_attention, running),
-        pre_mlp_layernorm=Norm,
+        pre_mlp_layernorm=norm,
         mlp=expert_mlp() if has_experts(model, index) else _dense_mlp(),
         mlp_bda=_dropout_add(after_mlp, running),
     )
@@ -189,6 +191,7 @@ class WordEmbedding(nn.Module):
     ) -> None:
         super().__init__()
         self.entrance = entrance
+        self.scale = math.sqrt(model.hidden) if model.scaled_embedding else None
         self.table = WordTable(
             model.padded_vocab, model.hidden, init_method=_leave, config=config, tp_group=group
         )
@@ -197,6 +200,8 @@ class WordEmbedding(nn.Module):
         """Return hidden states [s, b, h] of tokens [b, s] and the ids [b] of their samples, and the ids."""
         tokens, samples = inputs
         hidden = self.table(tokens).transpose(0, 1).contiguous()
+        if self.scale is not None:
+            hidden = hidden * torch.tensor(self.scale, dtype=hidden.dtype)
         if self.entrance is None:
             return hidden, samples
         return self.entrance(hidden, samples, training=self.training)
@@ -249,9 +254,12 @@ class PositionEmbedding(nn.Module):
 
 
 @cache
-def rotary_angles(length: int, head_dim: int, theta: float, device: torch.device) -> torch.Tensor:
-    """Return the rotary angles [s, 1, 1, head_dim] in fp32 (Su et al. 2021, equation 15)."""
-    half = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
+def rotary_angles(length: int, width: int, theta: float, device: torch.device) -> torch.Tensor:
+    """Return the rotary angles [s, 1, 1, width] in fp32 (Su et al. 2021, equation 15).
+
+    A head's channels from `width` on stay as they are.
+    """
+    half = torch.arange(0, width, 2, dtype=torch.float32, device=device) / width
     turns = torch.outer(torch.arange(length, dtype=torch.float32, device=device), 1.0 / theta**half)
     return torch.cat((turns, turns), dim=-1)[:, None, None, :]
 
@@ -266,10 +274,11 @@ class Layer(nn.Module):
         self.index = index
         self.running = Running()
         self.theta = model.rope_theta if model.position == "rope" else None
-        self.head_dim = model.head_dim
+        self.rotary_dim = model.rotary_dim
         self.parts = config.tensor_model_parallel_size if config.sequence_parallel else 1
         self.part = groups.shard if config.sequence_parallel else 0
-        self.body = TransformerLayer(
+        kind = ParallelLayer if model.parallel_residual else TransformerLayer
+        self.body = kind(
             config,
             _layer_spec(model, train, groups, index, self.running),
             layer_number=index + 1,
@@ -285,7 +294,7 @@ class Layer(nn.Module):
         self.running.first_row = self.part * rows
         angles = None
         if self.theta is not None:
-            angles = rotary_angles(self.parts * rows, self.head_dim, self.theta, hidden.device)
+            angles = rotary_angles(self.parts * rows, self.rotary_dim, self.theta, hidden.device)
         return self.body(hidden, attention_mask=None, rotary_pos_emb=angles)[0], self.running.samples
 
     def global_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -299,7 +308,7 @@ class FinalNorm(nn.Module):
 
     def __init__(self, model: Model, config: TransformerConfig) -> None:
         super().__init__()
-        self.norm = Norm(config, model.hidden, eps=model.norm_eps)
+        self.norm = Norm(config, model.hidden, model.norm_eps, unit_offset=model.unit_offset_norm)
 
     def forward(self, flow: Flow) -> torch.Tensor:
         """Return normed hidden states [s, b, h]; the head asks for no ids."""

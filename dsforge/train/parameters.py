@@ -2,8 +2,8 @@
 
 The fused attention weight `linear_qkv` holds, for each group of key-value heads in turn, the group's
 query heads, then its key head, then its value head (megatron-core, `core/transformer/attention.py`,
-`SelfAttention.get_query_key_value_tensors`). The fused SwiGLU weight `linear_fc1` holds all gate rows,
-then all up rows. Each expert has its own, named by its number among all experts of the layer.
+`SelfAttention.get_query_key_value_tensors`). A gated model's fused `linear_fc1` holds all gate rows, then
+all up rows. Each expert has its own, named by its number among all experts of the layer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ParameterSpec:
 
 
 def _norm(model: Model, name: str, width: int) -> Iterator[ParameterSpec]:
-    yield ParameterSpec(f"{name}.weight", (width,), None, 1, "one")
+    yield ParameterSpec(f"{name}.weight", (width,), None, 1, "zero" if model.unit_offset_norm else "one")
     if model.norm == "layernorm":
         yield ParameterSpec(f"{name}.bias", (width,), None, 1, "zero")
 
@@ -59,7 +59,7 @@ def layer_parameters(model: Model, layer: int) -> Iterator[ParameterSpec]:
     at = f"layers.{layer}"
     heads = model.heads * model.head_dim
     fused = heads + 2 * model.kv_heads * model.head_dim
-    gates = 2 if model.activation == "swiglu" else 1
+    gates = 2 if model.gated else 1
     attention, mlp, biased = f"{at}.self_attention", f"{at}.mlp", model.linear_bias
     yield from _norm(model, f"{at}.input_layernorm", model.hidden)
     yield from _linear(f"{attention}.linear_qkv", fused, model.hidden, biased=model.qkv_bias, dim=0)

@@ -3,7 +3,7 @@
 Written apart from the trainers on purpose: of them it shares the samples alone, so that a mistake
 in their layers, cutting, initialisation, clipping or schedule cannot hide here too. Parameters have the
 global names of the trainers. `linear_qkv` holds, for each group of key-value heads in turn, the group's
-query heads, then its key head, then its value head; `linear_fc1` of a SwiGLU model holds all gate rows, then
+query heads, then its key head, then its value head; `linear_fc1` of a gated model holds all gate rows, then
 all up rows. Which entries dropout zeroes is a convention as names and first weights are: see `kept`.
 """
 
@@ -83,18 +83,18 @@ def mlp_shapes(model: Model, layer: int) -> Iterator[tuple[str, int, int]]:
         yield "mlp.router", experts.count, model.hidden
         width, places = experts.ffn_hidden, [f"mlp.experts.{number}" for number in range(experts.count)]
     for place in places:
-        yield f"{place}.linear_fc1", width * (2 if model.activation == "swiglu" else 1), model.hidden
+        yield f"{place}.linear_fc1", width * (2 if model.gated else 1), model.hidden
         yield f"{place}.linear_fc2", model.hidden, width
 
 
 def first_weights(model: Model, seed: int) -> Weights:
-    """Return fp32 weights, each from (seed, name) alone: biases 0, norms 1, matrices normal."""
+    """Return fp32 weights, each from (seed, name) alone: biases 0, norms scale by 1, matrices normal."""
     weights: Weights = {}
     for name, shape in shapes(model):
         if name.endswith(".bias"):
             weights[name] = torch.zeros(shape)
         elif "norm" in name:
-            weights[name] = torch.ones(shape)
+            weights[name] = torch.zeros(shape) if model.unit_offset_norm else torch.ones(shape)
         else:
             into_residual = name.endswith(("linear_proj.weight", "linear_fc2.weight"))
             deviation = model.init_std / (math.sqrt(2 * model.layers) if into_residual else 1.0)
@@ -152,7 +152,7 @@ def norm(model: Model, weights: Weights, name: str, value: torch.Tensor) -> torc
     if model.norm == "layernorm":
         wide = wide - wide.mean(-1, keepdim=True)
     wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + model.norm_eps)
-    scaled = wide * weights[f"{name}.weight"].float()
+    scaled = wide * (weights[f"{name}.weight"].float() + (1.0 if model.unit_offset_norm else 0.0))
     if model.norm == "layernorm":
         scaled = scaled + weights[f"{name}.bias"].float()
     return scaled.to(value.dtype)
@@ -163,14 +163,24 @@ def linear(weights: Weights, name: str, value: torch.Tensor) -> torch.Tensor:
     return functional.linear(value, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
 
 
-def rotate(value: torch.Tensor, theta: float) -> torch.Tensor:
-    """Return [batch, seq, heads, head_dim] turned by position (Su et al. 2021), halves as pairs."""
-    half = value.shape[-1] // 2
+def rotate(value: torch.Tensor, theta: float, width: int) -> torch.Tensor:
+    """Return [batch, seq, heads, head_dim] turned by position (Su et al. 2021), halves as pairs.
+
+    The first `width` channels of a head alone, the others as they are.
+    """
+    half = width // 2
     speed = theta ** (-torch.arange(half, dtype=torch.float32) / half)
     turns = torch.outer(torch.arange(value.shape[1], dtype=torch.float32), speed)[None, :, None, :]
     cosine, sine = turns.cos().to(value.dtype), turns.sin().to(value.dtype)
-    left, right = value[..., :half], value[..., half:]
-    return torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)
+    left, right, still = value[..., :half], value[..., half:width], value[..., width:]
+    return torch.cat((left * cosine - right * sine, right * cosine + left * sine, still), dim=-1)
+
+
+def hidden_keys(seq: int, window: int | None) -> torch.Tensor:
+    """Return [query, key], true for keys ahead, and where there is a window for those it has left behind."""
+    everything = torch.ones(seq, seq, dtype=torch.bool)
+    ahead = everything.triu(1)
+    return ahead if window is None else ahead | everything.tril(-window)
 
 
 def attend(
@@ -188,25 +198,34 @@ def attend(
         query = norm(model, weights, f"{at}.q_layernorm", query)
         key = norm(model, weights, f"{at}.k_layernorm", key)
     if model.position == "rope":
-        query, key = rotate(query, model.rope_theta), rotate(key, model.rope_theta)
+        query, key = (rotate(part, model.rope_theta, model.rotary_dim) for part in (query, key))
     key, mixed = (part.repeat_interleave(per_group, dim=2) for part in (key, mixed))
     scores = torch.einsum("bqhd,bkhd->bhqk", query, key).float() / math.sqrt(model.head_dim)
-    future = torch.ones(seq, seq, dtype=torch.bool).triu(1)
-    chances = scores.masked_fill(future, -math.inf).softmax(-1).to(value.dtype)
+    hidden = hidden_keys(seq, model.window_of(layer))
+    chances = scores.masked_fill(hidden, -math.inf).softmax(-1).to(value.dtype)
     if dropout is not None:
         chances = dropout.chances(chances, layer)
     joined = torch.einsum("bhqk,bkhd->bqhd", chances, mixed).reshape(batch, seq, -1)
     return linear(weights, f"{at}.linear_proj", joined)
 
 
-def feed_forward(model: Model, weights: Weights, at: str, value: torch.Tensor) -> torch.Tensor:
-    """Return GELU in its tanh form (Hendrycks and Gimpel 2016) or SwiGLU (Shazeer 2020)."""
-    wide = linear(weights, f"{at}.linear_fc1", value)
+def activated(model: Model, value: torch.Tensor) -> torch.Tensor:
+    """Return SiLU, ReLU, or GELU (Hendrycks and Gimpel 2016), exact or in its tanh form."""
     if model.activation == "swiglu":
+        return functional.silu(value)
+    if model.activation == "relu":
+        return functional.relu(value)
+    return functional.gelu(value, approximate="none" if model.activation == "gelu-erf" else "tanh")
+
+
+def feed_forward(model: Model, weights: Weights, at: str, value: torch.Tensor) -> torch.Tensor:
+    """Return what the MLP makes of [batch, seq, hidden]; gated ones are those of Shazeer 2020."""
+    wide = linear(weights, f"{at}.linear_fc1", value)
+    if model.gated:
         gate, up = wide.chunk(2, dim=-1)
-        wide = functional.silu(gate) * up
+        wide = activated(model, gate) * up
     else:
-        wide = functional.gelu(wide, approximate="tanh")
+        wide = activated(model, wide)
     return linear(weights, f"{at}.linear_fc2", wide)
 
 
@@ -257,15 +276,19 @@ def forward(
     """Return `logits`, and the routers' scores of the layers with experts, in order."""
     routed = []
     value = functional.embedding(tokens, weights["embedding.word.weight"])
+    if model.scaled_embedding:
+        value = value * torch.tensor(math.sqrt(model.hidden)).to(value.dtype)
     if model.position == "learned":
         value = value + weights["embedding.position.weight"][: tokens.shape[1]]
     if dropout is not None:
         value = dropout.hidden(value, 0)
     for i in range(model.layers):
+        entering = value
         normed = norm(model, weights, f"layers.{i}.input_layernorm", value)
         mixed = attend(model, weights, i, normed, dropout)
         value = value + (mixed if dropout is None else dropout.hidden(mixed, 2, i))
-        normed = norm(model, weights, f"layers.{i}.pre_mlp_layernorm", value)
+        read = entering if model.parallel_residual else value
+        normed = norm(model, weights, f"layers.{i}.pre_mlp_layernorm", read)
         mixed, scores = mix(model, weights, f"layers.{i}.mlp", normed)
         if scores is not None:
             routed.append(scores)

@@ -29,6 +29,7 @@ QWEN3 = {
     "vocab_size": 151936,
     "tie_word_embeddings": True,
 }
+GEMMA2 = {**QWEN3, "architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2"}
 LLAMA = {**QWEN3, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}
 
 
@@ -59,20 +60,23 @@ def test_a_config_is_found_beside_the_recipe_and_planned_exactly(
 
 
 def test_a_model_that_forge_does_not_build_is_planned_but_refused(cli: Callable[..., Any], tmp_path: Path):
-    recipe = _recipe(tmp_path, _config(tmp_path, QWEN3))
+    recipe = _recipe(tmp_path, _config(tmp_path, GEMMA2))
     plan = cli("plan", recipe, "--json")
     assert plan.code == 1
     parts = json.loads(plan.out)
-    assert parts["parameters"]["total"] == 596_049_920
+    # Qwen3-0.6B without its norms on queries and keys, with two more of the width in each layer.
+    total = 596_049_920 - 28 * 256 + 28 * 2 * 1024
+    assert parts["parameters"]["total"] == total
     # The tied head is a copy on the last stage.
     held = sum(stage["parameters"] for stage in parts["layout"]["stages"])
-    assert held == 596_049_920 + 151_936 * 1024
+    assert held == total + 151_936 * 1024
     assert "error[DSF141]" in plan.err
-    assert "norms on queries and keys" in plan.err
+    assert "4 norms a layer" in plan.err
+    assert "soft-capped logits" in plan.err
 
 
 @pytest.mark.parametrize("command", [("render",), ("launch",), ("smoke",), ("verify", "--allow", "DSF141")])
-@pytest.mark.parametrize("model", ["qwen3-0.6b", "bloom-560m"])
+@pytest.mark.parametrize("model", ["gemma2-2b", "bloom-560m"])
 def test_nothing_starts_or_renders_another_model_under_its_name(
     cli: Callable[..., Any],
     tmp_path: Path,
@@ -114,15 +118,16 @@ def test_a_missing_config_is_named(cli: Callable[..., Any], tmp_path: Path):
 
 
 def test_presets_show_counts_a_config_too(cli: Callable[..., Any], tmp_path: Path):
-    path = tmp_path / _config(tmp_path, QWEN3)
+    config = {**QWEN3, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}
+    path = tmp_path / _config(tmp_path, config)
     shown = json.loads(cli("presets", "show", path, "--json").out)
     assert shown["parameters"] == 596_049_920
-    assert shown["trainers"] == ["ddp", "fsdp", "megatron-core", "transformers"]
+    assert shown["trainers"] == ["ddp", "fsdp", "transformers"]
     assert shown["differs"] == {
         "ddp": [],
-        "forge": ["norms on queries and keys"],
+        "forge": ["scaled rotary positions"],
         "fsdp": [],
-        "megatron-core": [],
+        "megatron-core": ["scaled rotary positions"],
         "transformers": [],
     }
 
@@ -134,13 +139,11 @@ def test_presets_show_active_parameters(cli: Callable[..., Any]):
     assert listed["deepseek-v3"]["active_parameters"] == 37_552_282_624
     assert [listed[name]["trainers"] for name in ("llama3-8b", "qwen2.5-7b", "deepseek-v3")] == [
         ["ddp", "forge", "fsdp", "megatron-core", "transformers"],
-        ["ddp", "fsdp", "transformers"],
+        ["ddp", "forge", "fsdp", "megatron-core", "transformers"],
         [],
     ]
-    assert (
-        "ddp, forge to 4096 tokens, fsdp, megatron-core to 4096 tokens, transformers"
-        in cli("presets", "list").out
-    )
+    families = ("pythia-6.9b", "qwen3-8b", "mistral-7b-v0.1", "gemma-7b")
+    assert {tuple(listed[name]["trainers"]) for name in families} == {tuple(listed["gpt2"]["trainers"])}
     assert "12.88B" in cli("presets", "list").out
 
 

@@ -49,7 +49,7 @@ def verify(
         **wanted,
     }
     values["ranks"] = values["tp"] * values["pp"] * values["dp"]
-    values["kv_heads"] = 4 if values["arch"] == "gpt" else 2
+    values["kv_heads"] = 4 if values["arch"] in ("gpt", "gpt-neox") else 2
     recipe = tmp_path / "layout.yaml"
     recipe.write_text(RECIPE.format(**values))
     command = [sys.executable, "-m", "dsforge.cli", "verify", str(recipe), "--json", "--steps", str(STEPS)]
@@ -90,6 +90,7 @@ def assert_same(code: int, result: dict[str, Any], **layout: Any) -> None:
         (2, 1, 1, "llama", "none", 1, ()),
         (1, 2, 1, "gpt", "selective", 1, ()),
         (2, 2, 1, "gpt", "full", 2, ("parallel.schedule=gpipe", "parallel.sequence_parallel=true")),
+        (2, 2, 1, "gpt-neox", "full", 1, ()),
     ],
     ids=str,
 )

@@ -57,6 +57,13 @@ BROKEN = (
     _one("DSF104", "hidden: 64,", "hidden: 66,", "hidden: 66", None),
     _one("DSF105", "hidden: 64,", "hidden: 12,", "heads: 4", None),
     _one("DSF105", "hidden: 64,", "hidden: 64, head_dim: 15,", "head_dim", None),
+    _one(
+        "DSF105",
+        "vocab: 512}",
+        "vocab: 512, rotary_fraction: 0.2}",
+        "rotary_fraction",
+        None,
+    ),
     _one("DSF106", "ffn_hidden: 176", "ffn_hidden: 177", "tp: 2", "parallel.tp=1"),
     _one("DSF107", "layers: 4", "layers: 1", "pp: 2", "parallel.pp=1"),
     Broken(
@@ -66,6 +73,12 @@ BROKEN = (
         "parallel.partition=parameters",
     ),
     _one("DSF108", "vocab: 512", "vocab: 512, max_positions: 64", "max_positions", None),
+    Broken(
+        "DSF108",
+        ((_LLAMA, _LLAMA.replace("llama", "gpt")), ("vocab: 512", "vocab: 512, rotary_fraction: 0.5")),
+        "rotary_fraction",
+        None,
+    ),
     _one("DSF110", "dp: 2", "dp: 3", "dp: 3", "parallel.dp=2"),
     _one("DSF110", _PARALLEL, "{tp: 2, pp: 3, dp: auto, zero: 1}", "tp: 2", None),
     _one("DSF110", _PARALLEL, "{tp: 2, pp: 3, dp: 2, zero: 1}", "dp: 2", None),
@@ -209,7 +222,7 @@ BROKEN = (
         "attention_dropout",
         None,
     ),
-    _one("DSF141", _MODEL, "qwen3-0.6b", "model", "trainer=megatron-core"),
+    _one("DSF141", _MODEL, "gemma2-2b", "model", None),
     Broken(
         "DSF141",
         ((_MODEL, "mixtral-8x7b"), (_PARALLEL, "{zero: 3}")),
@@ -228,7 +241,11 @@ BROKEN = (
     ),
     Broken(
         "DSF141",
-        ((_MODEL, "mistral-7b-v0.1"), ("seq_len: 64", "seq_len: 8192")),
+        (
+            (_MODEL, "mistral-7b-v0.1"),
+            ("seq_len: 64", "seq_len: 8192"),
+            (_LAST, f"{_LAST}\n{_MEGATRON}}}"),
+        ),
         "seq_len",
         "batch.seq_len=4096",
     ),

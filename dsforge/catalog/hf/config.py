@@ -134,9 +134,12 @@ def rotary(config: Config, default_theta: float = 10_000.0, default_fraction: fl
     kind = scaling.values.get("rope_type", scaling.values.get("type", "default"))
     theta = config.number("rotary_emb_base", config.number("rope_theta", default_theta))
     fraction = config.number("rotary_pct", config.number("partial_rotary_factor", default_fraction))
+    if (share := scaling.number("partial_rotary_factor", fraction)) > 1.0:
+        key = "rotary_pct" if config.has("rotary_pct") else "partial_rotary_factor"
+        (scaling if scaling.has("partial_rotary_factor") else config).fail(key, "is more than a whole head")
     return {
         "rope_theta": scaling.number("rope_theta", theta),
-        "rotary_fraction": scaling.number("partial_rotary_factor", fraction),
+        "rotary_fraction": share,
         "rope_scaling": kind != "default",
     }
 

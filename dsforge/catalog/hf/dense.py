@@ -55,23 +55,37 @@ def qwen_window(config: Config) -> int | None:
     return window_of(config, "sliding_window", missing=4096) if on else None
 
 
+def windowed_layers(config: Config, window: int | None) -> Row:
+    """Return a window of the dense Qwen configurations, which the first layers are without."""
+    layers = config.count("num_hidden_layers")
+    first = config.count("max_window_layers", 28, least=0)
+    if window is None or first >= layers:
+        return {"window": None}
+    return {"window": window, "window_layers": tuple(range(first, layers)) if first else None}
+
+
 def qwen2(config: Config) -> Row:
     """Return a Qwen2Config."""
-    return {**llama_like(config, "qwen2"), "window": qwen_window(config)}
+    return {**llama_like(config, "qwen2"), **windowed_layers(config, qwen_window(config))}
 
 
 def qwen3(config: Config) -> Row:
     """Return a Qwen3Config."""
     row = {**llama_like(config, "qwen3", head_dim=128), **attention_bias(config)}
-    return {**row, "window": qwen_window(config)}
+    return {**row, **windowed_layers(config, qwen_window(config))}
+
+
+def gemma_activation(config: Config) -> str:
+    """Return the activation of a GemmaConfig, which takes the word gelu for the tanh approximation."""
+    word = config.values.get("hidden_activation") or config.values.get("hidden_act")
+    known = config.put(hidden_act="gelu_pytorch_tanh" if word in (None, "gelu") else word)
+    known.activation("hidden_act", "gelu_pytorch_tanh", gated=True)
+    return str(known.values["hidden_act"])
 
 
 def gemma(config: Config) -> Row:
-    """Return a GemmaConfig, which takes the word gelu for the tanh approximation."""
-    act = config.values.get("hidden_activation") or config.values.get("hidden_act")
-    if act in (None, "gelu"):
-        act = "gelu_pytorch_tanh"
-    row = llama_like(config.put(hidden_act=act), "gemma", tied=True, head_dim=256)
+    """Return a GemmaConfig."""
+    row = llama_like(config.put(hidden_act=gemma_activation(config)), "gemma", tied=True, head_dim=256)
     return {**row, **attention_bias(config)}
 
 

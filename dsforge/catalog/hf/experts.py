@@ -24,7 +24,10 @@ def qwen2_moe(config: Config) -> Row:
         "dense_layers": _dense_layers(config, row["layers"]),
     }
     biased = config.flag("qkv_bias", default=True)
-    return {**row, "experts": experts, "qkv_bias": biased, "window": qwen_window(config)}
+    most = config.count("max_window_layers", 28, least=0)
+    windowed = tuple(range(0, min(most, row["layers"]), 2))
+    window = {"window": qwen_window(config), "window_layers": windowed} if qwen_window(config) else {}
+    return {**row, "experts": experts, "qkv_bias": biased, **window}
 
 
 def qwen3_moe(config: Config) -> Row:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from dsforge.catalog.hf.config import Config
+from dsforge.catalog.hf.dense import gemma_activation
 from dsforge.catalog.yaml_tables import table
 
 Read = Callable[[Config, str], Any]
@@ -24,6 +25,7 @@ def training_config(values: Mapping[str, Any], name: str) -> dict[str, Any]:
         config.fail("model_type", "is not trained here", f"known: {', '.join(_MODELS)}")
     readers, fixed = _MODELS[model_type], _FIXED[model_type]
     kept: dict[str, Any] = {"model_type": model_type}
+    apart = {*_ROTARY, *_APART.get(model_type, ())}
     for key, value in values.items():
         if key in readers:
             if value is not None:
@@ -32,10 +34,15 @@ def training_config(values: Mapping[str, Any], name: str) -> dict[str, Any]:
                 kept[key] = None
         elif key in _UNCHANGED:
             config.must(key, None, *_UNCHANGED[key])
-        elif key not in _dropped() and key not in fixed and key not in _ROTARY:
+        elif key not in _dropped() and key not in fixed and key not in apart:
             config.fail(key, "is not known here, and may change the model", "remove it")
     if model_type != "gpt2":
+        _check_layer_types(config)
+        kept["rope_parameters"] = rope(config)
+    if model_type not in ("gpt2", "gpt_neox"):
         kept |= _llama_like(config)
+    if model_type == "gemma":
+        kept["hidden_act"] = gemma_activation(config)
     return kept | fixed
 
 
@@ -49,11 +56,9 @@ def _llama_like(config: Config) -> dict[str, Any]:
     hidden, heads = config.count("hidden_size"), config.count("num_attention_heads")
     if config.values["model_type"] == "llama" and hidden % heads:
         config.fail("hidden_size", f"is not a multiple of {heads} heads, which LlamaConfig asks for")
-    _check_layer_types(config)
     # Some classes take a number of their own for a missing one, and Mixtral's scaled RoPE none.
     return {
         "num_key_value_heads": config.count("num_key_value_heads", heads),
-        "rope_parameters": rope(config),
         **({"head_dim": config.head_dim(hidden, heads)} if config.values["model_type"] == "mixtral" else {}),
     }
 
@@ -79,18 +84,25 @@ def rope(config: Config) -> dict[str, Any]:
     older, newer = config.values.get("rope_scaling"), config.values.get("rope_parameters")
     if older and newer and older != newer:
         config.fail("rope_scaling", "is not `rope_parameters`, which is there too", "remove one of them")
-    config.must("partial_rotary_factor", None, 1.0)
+    partial = config.values["model_type"] == "gpt_neox"
+    # GPTNeoXConfig does not look at this one.
+    config.must("partial_rotary_factor", None, *(() if partial else (1.0,)))
     given = Config(older or newer or {}, f"{config.name}, {'rope_scaling' if older else 'rope_parameters'}")
     word = "rope_type" if "rope_type" in given.values else "type"
     kind = given.values.get(word, "default")
     if not isinstance(kind, str) or kind not in _SCALINGS:
         given.fail(word, "is no scaling known here", f"known: {', '.join(_SCALINGS)}")
     readers = _SCALINGS[kind]
-    theta = given.number("rope_theta", config.number("rope_theta", 10_000.0))
+    older_theta = config.number("rotary_emb_base", config.number("rope_theta", 10_000.0))
+    theta = given.number("rope_theta", older_theta)
     if theta <= 1.0:
         (given if given.has("rope_theta") else config).fail("rope_theta", "is not above 1")
     read: dict[str, Any] = {"rope_type": kind, "rope_theta": theta}
-    given.must("partial_rotary_factor", None, 1.0)
+    if partial:
+        share = given.number("partial_rotary_factor", config.number("rotary_pct", 0.25))
+        read["partial_rotary_factor"] = share
+    else:
+        given.must("partial_rotary_factor", None, 1.0)
     for key, value in given.values.items():
         if key in readers and value is not None:
             read[key] = readers[key](given, key)
@@ -181,6 +193,25 @@ _MODELS: dict[str, dict[str, Read]] = {
         "layer_norm_epsilon": _number,
         "tie_word_embeddings": _flag,
     },
+    "gemma": {
+        **{key: read for key, read in _LLAMA_LIKE.items() if key != "hidden_act"},
+        "attention_bias": _flag,
+    },
+    "gpt_neox": {
+        **dict.fromkeys(
+            (
+                *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+                *("num_attention_heads", "max_position_embeddings"),
+            ),
+            _count,
+        ),
+        "hidden_act": _plain,
+        "initializer_range": _fraction,
+        "layer_norm_eps": _number,
+        "use_parallel_residual": _flag,
+        "attention_bias": _flag,
+        "tie_word_embeddings": _flag,
+    },
     "llama": {**_LLAMA_LIKE, "attention_bias": _flag, "mlp_bias": _flag},
     "mistral": {**_LLAMA_LIKE, "sliding_window": _count},
     "mixtral": {
@@ -204,6 +235,9 @@ _FIXED: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0),
         **dict.fromkeys(("bos_token_id", "eos_token_id")),
     },
+    "gpt_neox": dict.fromkeys(("attention_dropout", "hidden_dropout"), 0.0),
+    # Its own number would keep that row of the embedding from learning.
+    "gemma": {"attention_dropout": 0.0, "pad_token_id": None},
     **{key: {"attention_dropout": 0.0} for key in ("llama", "mistral", "qwen2", "qwen3")},
     # With it the model's own loss would have a part that the recipe's `balance_loss` stands for.
     **{key: {"attention_dropout": 0.0, "output_router_logits": False} for key in ("mixtral", "qwen3_moe")},
@@ -236,6 +270,11 @@ _NEEDED: dict[str, tuple[str, ...]] = {
 }
 _ROTARY = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "layer_types")
 """Keys that are looked at together."""
+_APART: dict[str, tuple[str, ...]] = {
+    "gemma": ("hidden_act", "hidden_activation"),
+    "gpt_neox": ("rotary_pct", "rotary_emb_base"),
+}
+"""model_type: keys of its own that are."""
 _UNCHANGED: dict[str, tuple[Any, ...]] = {
     "add_cross_attention": (False,),
     "chunk_size_feed_forward": (0,),
@@ -250,6 +289,7 @@ _UNCHANGED: dict[str, tuple[Any, ...]] = {
     "tie_encoder_decoder": (False,),
     "torchscript": (False,),
     "use_bfloat16": (False,),
+    "use_bidirectional_attention": (False,),
     "use_mrope": (False,),
 }
 """Keys that would change the model, and the values (besides null) with which they do not."""

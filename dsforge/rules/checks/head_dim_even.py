@@ -10,13 +10,23 @@ from dsforge.rules.registry import Found, Rule
 
 
 def _check(facts: Facts) -> Iterator[Found]:
-    if facts.shape.traits.position == "rope" and facts.shape.head_dim % 2:
+    shape, section = facts.shape, facts.recipe.model
+    if shape.traits.position != "rope":
+        return
+    turned = int(shape.head_dim * shape.traits.rotary_fraction)
+    if shape.head_dim % 2:
         yield Found(
-            f"a head is {facts.shape.head_dim} wide, an odd number",
-            "model.head_dim"
-            if not isinstance(facts.recipe.model, str) and facts.recipe.model.head_dim
-            else "model.heads",
+            f"a head is {shape.head_dim} wide, an odd number",
+            "model.head_dim" if not isinstance(section, str) and section.head_dim else "model.heads",
             "choose heads so that hidden / heads is even",
+        )
+    elif turned % 2 or not 0 < turned <= shape.head_dim:
+        yield Found(
+            f"RoPE turns {turned} of the {shape.head_dim} channels of a head",
+            "model.rotary_fraction"
+            if not isinstance(section, str) and section.rotary_fraction
+            else "model.heads",
+            "choose heads and fraction so that their product is even",
         )
 
 

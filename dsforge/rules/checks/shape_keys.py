@@ -10,7 +10,7 @@ from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
 _FOREIGN = {
-    "learned": {"rope_theta": "a {} shape has learned positions, not RoPE"},
+    "learned": dict.fromkeys(("rope_theta", "rotary_fraction"), "a {} shape has learned positions, not RoPE"),
     "rope": {"max_positions": "a {} shape has RoPE, not a table of positions"},
 }
 

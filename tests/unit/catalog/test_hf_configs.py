@@ -133,6 +133,8 @@ def test_an_unknown_architecture_is_named(model_type: Any):
         ({"is_encoder_decoder": True}, "is_encoder_decoder"),
         ({"rms_norm_eps": -1.0}, "rms_norm_eps"),
         ({"rope_scaling": "linear"}, "rope_scaling"),
+        ({"partial_rotary_factor": 1e308}, "partial_rotary_factor"),
+        ({"rope_parameters": {"partial_rotary_factor": 2}}, "partial_rotary_factor"),
     ],
 )
 def test_an_unknown_value_is_an_error_that_names_its_key(changes: dict[str, Any], key: str):
@@ -156,6 +158,37 @@ def test_unknown_values_of_experts(changes: dict[str, Any], key: str):
     with pytest.raises(DsforgeError) as caught:
         model_row({**DEEPSEEK, **changes}, "config.json")
     assert (caught.value.code, caught.value.message.startswith(f"`{key}")) == ("DSF034", True)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "layers"),
+    [
+        ("qwen2", {"max_window_layers": 1}, (1, 2)),
+        ("qwen3", {"max_window_layers": 0}, None),
+        # Every second one of the first.
+        ("qwen2_moe", {"max_window_layers": 3}, (0, 2)),
+    ],
+)
+def test_which_layers_have_a_qwens_window(model_type: str, changes: dict[str, Any], layers: Any):
+    moe = {"moe_intermediate_size": 8, "shared_expert_intermediate_size": 8, "num_experts": 4}
+    moe |= {"num_experts_per_tok": 2}
+    config = {
+        **LLAMA,
+        **moe,
+        "model_type": model_type,
+        "num_hidden_layers": 3,
+        "sliding_window": 5,
+        **changes,
+    }
+    config["architectures"] = None
+    row = model_row({**config, "use_sliding_window": True}, "c")
+    assert (row["window"], row["window_layers"]) == (5, layers)
+    assert model_row(config, "c").get("window") is None
+
+
+def test_no_layer_of_a_qwen_is_left_for_its_window():
+    config = {**LLAMA, "architectures": None, "model_type": "qwen2", "use_sliding_window": True}
+    assert model_row({**config, "num_hidden_layers": 28}, "c")["window"] is None
 
 
 def test_a_single_key_value_head_only_in_the_older_falcon():

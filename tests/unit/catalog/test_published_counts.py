@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -12,9 +13,10 @@ from dsforge.catalog.families import families
 from dsforge.catalog.tables import models
 from dsforge.layout.families import differences
 from dsforge.layout.shape import resolve_shape
+from dsforge.recipe.sections import ShapeSection
 
 _ROWS = list(csv.DictReader((Path(__file__).parents[2] / "data" / "params.csv").open(encoding="utf-8")))
-_FAR_FROM_THEIR_NAME = {"gemma2-2b", "llama3.2-1b", "llama3.2-3b", "qwen2.5-7b"}
+_FAR_FROM_THEIR_NAME = {"gemma-2b", "gemma-7b", "gemma2-2b", "llama3.2-1b", "llama3.2-3b", "qwen2.5-7b"}
 
 
 def test_no_published_count_was_lost():
@@ -34,9 +36,11 @@ def test_counts_to_the_unit(row: dict[str, str]):
 
 @pytest.mark.parametrize("name", models())
 def test_what_forge_builds_is_of_a_family_that_a_recipe_can_spell_out(name: str):
-    shape = resolve_shape(name, 64)
-    plain = [families()[family] for family in capabilities("forge").families]
-    assert (shape.arch in ("gpt", "llama")) is (differences(shape, plain, 64) == [])
+    shape, forge = resolve_shape(name, 64), capabilities("forge")
+    plain = [families()[family] for family in forge.families]
+    spelled = get_args(ShapeSection.model_fields["arch"].annotation)
+    builds = shape.arch in spelled and shape.experts is None
+    assert builds is (differences(shape, plain, 64, forge.traits) == [])
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,33 @@ def test_kinds_of_layers_that_follow_from_the_window_are_taken():
         training_config({**QWEN, "layer_types": kinds}, "config.json")
 
 
+NEOX = {**{key: QWEN[key] for key in QWEN if key != "model_type"}, "model_type": "gpt_neox"}
+
+
+def test_rotary_positions_of_gpt_neox_are_read_from_their_older_keys():
+    read = training_config({**NEOX, "rotary_pct": 0.5, "rotary_emb_base": 500}, "config.json")
+    wanted = {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
+    assert read["rope_parameters"] == wanted
+    assert "num_key_value_heads" not in read
+    assert training_config(NEOX, "x")["rope_parameters"]["partial_rotary_factor"] == 0.25
+    with pytest.raises(DsforgeError, match="partial_rotary_factor"):
+        training_config({**NEOX, "partial_rotary_factor": 0.5}, "config.json")
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        ({}, "gelu_pytorch_tanh"),
+        ({"hidden_act": "gelu"}, "gelu_pytorch_tanh"),
+        ({"hidden_act": "gelu", "hidden_activation": "silu"}, "silu"),
+    ],
+)
+def test_gemmas_activation_and_no_row_without_gradient(words: dict[str, Any], read: str):
+    config = training_config({**QWEN, "model_type": "gemma", "pad_token_id": 0, **words}, "config.json")
+    assert (config["hidden_act"], config["pad_token_id"]) == (read, None)
+    assert "hidden_activation" not in config
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

@@ -13,8 +13,7 @@ from dsforge.catalog.tables import models
 from dsforge.layout.hf_config import config_faults, config_of, misfits
 from dsforge.layout.shape import resolve_shape
 
-ARCHES = ("gpt", "llama", "qwen2", "qwen3", "mixtral")
-BUILT = [name for name, preset in models().items() if preset.shape["arch"] in ARCHES]
+BUILT = [name for name, preset in models().items() if preset.shape["arch"] in capabilities("forge").families]
 
 
 @pytest.mark.parametrize("name", BUILT)
@@ -37,7 +36,8 @@ EXPERTS = Experts(count=4, active=2, ffn_hidden=14336)
     [
         ("gpt2", {"kv_heads": 4}, ["kv_heads 12, not 4"]),
         ("gpt2", {"head_dim": 32}, ["head_dim 64, not 32"]),
-        ("falcon-7b", {}, ["norm rmsnorm, not layernorm"]),
+        ("gemma2-2b", {}, ["layer_norms 2, not 4"]),
+        ("falcon-7b", {}, ["kv_heads 71, not 1"]),
         ("gpt2", {"experts": EXPERTS}, ["no experts"]),
         ("llama3-8b", {"experts": replace(EXPERTS, normalised=False)}, ["normalised True, not False"]),
         ("qwen3-8b", {"experts": replace(EXPERTS, shared_ffn_hidden=9)}, ["shared_ffn_hidden 0, not 9"]),
@@ -46,6 +46,16 @@ EXPERTS = Experts(count=4, active=2, ffn_hidden=14336)
 def test_what_no_class_has_is_named(name: str, changes: dict[str, Any], told: list[str]):
     found = misfits(replace(resolve_shape(name, 2048), **changes))
     assert found[: len(told)] == told
+
+
+@pytest.mark.parametrize(
+    ("window_layers", "told"),
+    [(None, []), ((22, 23), []), ((20, 22), ["window_layers (20, 21, 22, 23), not (20, 22)"])],
+)
+def test_a_qwen_has_its_window_from_some_layer_on(window_layers: Any, told: list[str]):
+    shape = resolve_shape("qwen2.5-0.5b", 2048)
+    windowed = replace(shape, traits=replace(shape.traits, window=512, window_layers=window_layers))
+    assert misfits(windowed) == told
 
 
 QWEN = {

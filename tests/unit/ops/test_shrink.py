@@ -58,6 +58,38 @@ def test_a_config_of_hugging_face_becomes_a_tiny_shape_of_its_family(tmp_path: P
     assert plan.checkpoint.init is None
 
 
+@pytest.mark.parametrize(
+    ("model", "seq_len", "said", "told"),
+    [
+        # As large a share of 64 tokens as 4096 are of 8192.
+        ("mistral-7b-v0.1", 8192, {"arch": "llama", "window": 32}, {"model.window": (4096, 32)}),
+        ("mistral-7b-v0.1", 4096, {"arch": "llama", "window": None}, {"model.window": (4096, None)}),
+        ("pythia-1.4b", 2048, {"arch": "gpt-neox", "activation": "gelu-erf", "ffn_hidden": 256}, {}),
+        (
+            "{arch: gpt-neox, layers: 4, hidden: 4096, heads: 32, vocab: 9000, rotary_fraction: 0.0625}",
+            2048,
+            {"arch": "gpt-neox", "rotary_fraction": 0.125},
+            {"model.rotary_fraction": (0.0625, 0.125)},
+        ),
+    ],
+)
+def test_what_a_family_has_of_its_own_stays(tmp_path: Path, model, seq_len, said, told):
+    (tmp_path / "recipe.yaml").write_text(
+        f"{{version: 1, model: {model}, cluster: {{gpus_per_node: 2, gpu: cpu}}, "
+        f"batch: {{global: 8, seq_len: {seq_len}}}}}"
+    )
+    loaded = load_recipe(tmp_path / "recipe.yaml")
+    small = shrink(loaded.recipe, make_plan(loaded), 2)
+    assert {key: small.data["model"].get(key) for key in said} == said
+    changes = {change.key: (change.recipe, change.used) for change in small.changes}
+    assert {key: changes[key] for key in told} == told
+    assert ("model.window" in changes, "model.rotary_fraction" in changes) == (
+        "model.window" in told,
+        "model.rotary_fraction" in told,
+    )
+    make_plan(shrunk_recipe(loaded, small))
+
+
 @pytest.mark.parametrize("preset", ["mixtral-8x7b", "qwen3-30b-a3b"])
 def test_experts_stay_experts_and_become_few(tmp_path: Path, preset: str):
     (tmp_path / "recipe.yaml").write_text(

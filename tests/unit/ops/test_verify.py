@@ -36,6 +36,19 @@ def test_another_loss_is_found_though_the_validation_is_the_same():
     assert not judged({2: 4.5}, {1: 5.0, 2: 4.0 + 5e-5}).passed
 
 
+@pytest.mark.parametrize(
+    ("norms", "calm", "steady"),
+    [
+        ((1.0, 1.1, 0.9), True, True),
+        ((1.0, 1.4, 2.0, 2.9, 1.0), False, True),
+        ((1.0, 1.0, 1.6), False, False),
+    ],
+)
+def test_gradients_that_grow_are_told_from_those_that_jump(norms, calm, steady):
+    reference = Reference((5.0, 4.0), norms, 2, {})
+    assert (reference.calm, reference.steady) == (calm, steady)
+
+
 @pytest.mark.parametrize("validation", [{}, {1: 4.5}, {1: 4.5, 2: 4.5}])
 def test_a_validation_that_was_left_out_is_found(validation):
     result = judged(validation)

@@ -11,14 +11,16 @@ from dsforge.train.dropout import Dropout, Site
 GROUPED = SimpleNamespace(num_attention_heads=4, num_query_groups=2)
 
 
-def attention(rate: float, *, recompute: bool = False, shard: int = 0, shards: int = 1):
+def attention(
+    rate: float, *, window: int | None = None, recompute: bool = False, shard: int = 0, shards: int = 1
+):
     from dsforge.train.attention import CausalAttention, Running
 
     running = Running(torch.tensor([3, 8]))
     place = SimpleNamespace(tp=SimpleNamespace(rank=lambda: shard, size=lambda: shards))
     dropout = Dropout.at(rate, 7, Site.ATTENTION, 1)
     options = {"dropout": dropout, "running": running, "recompute": recompute, "pg_collection": place}
-    return CausalAttention(GROUPED, **options)
+    return CausalAttention(GROUPED, window=window, **options)
 
 
 def inputs() -> list[torch.Tensor]:
@@ -41,6 +43,22 @@ def test_with_dropout_it_is_softmax_masked_and_mixed_and_in_evaluation_pytorchs_
     judged = layer.eval()(*inputs()).view(16, 2, 4, 8).permute(1, 2, 0, 3)
     torch.testing.assert_close(judged, plain)
     assert not torch.allclose(found, plain, atol=0.1)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_behind_the_window_nothing_is_seen(rate: float):
+    """A change of the first tokens reaches the last one inside the window, and no token behind it."""
+    layer, parts = attention(rate, window=5), inputs()
+    one = layer(*parts)
+    with torch.no_grad():
+        changed = [part.clone() for part in parts]
+        for part in changed[1:]:
+            part[:3] += 1.0
+    differs = (layer(*changed) - one).abs().amax(dim=(1, 2)) > 0
+    # Token 6 looks back to token 2.
+    assert differs.tolist() == [True] * 7 + [False] * 9
+    wide, full = (attention(rate, window=window)(*parts) for window in (16, None))
+    assert torch.equal(wide, full)
 
 
 def test_a_shard_drops_what_the_whole_drops_of_its_heads():

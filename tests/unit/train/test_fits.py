@@ -39,6 +39,7 @@ def test_what_does_not_fit_is_named(tmp_path, make_plan, change, code, word):
         ({"rope_theta": 5e5}, "rope_theta was 10000.0, the plan says 500000.0"),
         ({"norm_eps": 1e-6}, "norm_eps was 1e-05, the plan says 1e-06"),
         ({"position": "alibi"}, "position was rope, the plan says alibi"),
+        ({"window": 7}, "window was null, the plan says 7"),
         ({"hf_config": {"hidden_act": "gelu"}}, "hf_config.hidden_act was not set, the plan says gelu"),
     ],
 )
@@ -49,6 +50,15 @@ def test_weights_of_equal_shapes_under_another_function_do_not_fit(tmp_path, mak
     with pytest.raises(DsforgeError, match=f"of another model: {told}$") as caught:
         check_fits(saved, plan, facts(plan), tmp_path)
     assert caught.value.code == "DSF333"
+
+
+def test_what_a_checkpoint_of_an_older_build_does_not_say_had_no_choice(tmp_path, make_plan):
+    plan, windowed = make_plan(), make_plan(model__window=7)
+    whole = manifest(plan, 3)
+    older = replace(whole, model={key: whole.model[key] for key in whole.model if "window" not in key})
+    check_fits(older, plan, facts(plan), tmp_path)
+    with pytest.raises(DsforgeError, match="window was null, the plan says 7"):
+        check_fits(older, windowed, facts(windowed), tmp_path)
 
 
 def test_what_training_may_change_or_does_not_use_fits(tmp_path, make_plan):

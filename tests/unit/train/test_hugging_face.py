@@ -34,6 +34,9 @@ SHAPES: dict[str, dict[str, Any]] = {
     "llama-tied-wide-heads": {"arch": "llama", "tied": True, "head_dim": 20},
     "qwen2": {"arch": "qwen2"},
     "qwen3": {"arch": "qwen3", "tied": True, "head_dim": 24},
+    "mistral": {"arch": "llama", "window": 9},
+    "gpt-neox": {"arch": "gpt-neox", "heads": 4, "kv_heads": 4, "rotary_fraction": 0.5},
+    "gemma": {"arch": "gemma", "kv_heads": 1, "head_dim": 24},
     "mixtral": {
         "arch": "mixtral",
         "ffn_hidden": None,
@@ -197,6 +200,19 @@ def test_files_of_older_versions_are_taken(tmp_path: Path):
     hf_weights.load(ours, plan, tmp_path, rank=0)
     saved = model.state_dict()
     assert all(torch.equal(weight, saved[name]) for name, weight in ours.state_dict().items())
+
+
+def test_the_head_of_gpt_neox_is_found_under_its_older_name(tmp_path: Path):
+    plan = plan_for(SHAPES["gpt-neox"])
+    model = filled(plan)
+    tensors = {name: weight.clone() for name, weight in model.named_parameters()}
+    tensors["embed_out.weight"] = tensors.pop("lm_head.weight") + 1
+    tensors["gpt_neox.layers.0.attention.masked_bias"] = torch.ones(1)
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(plan.model.hf_config))
+    ours = make_model(plan, torch.device("cpu"), {})
+    hf_weights.load(ours, plan, tmp_path, rank=0)
+    assert torch.equal(ours.lm_head.weight, tensors["embed_out.weight"])
 
 
 def test_each_tensor_is_read_from_the_file_that_the_index_names(saved):
@@ -373,7 +389,7 @@ BARE: dict[str, dict[str, Any]] = {
             "num_attention_heads": 2,
             "vocab_size": 11,
         }
-        for name in ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
+        for name in ("gemma", "gpt_neox", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
     },
 }
 BARE["mixtral"] |= {"num_local_experts": 3, "num_experts_per_tok": 2}
@@ -388,6 +404,7 @@ def test_what_is_read_of_a_config_transformers_builds(model_type: str):
     """Any value under any key of the class is refused by us or taken by them."""
     bare = {"model_type": model_type, **BARE[model_type]}
     known = set(AutoConfig.for_model(**bare).to_dict()) | {"rope_scaling", "rope_theta", "layer_types"}
+    known |= {"rotary_pct", "rotary_emb_base", "hidden_activation"}
     taken, refusals = 0, list[str]()
     for key in sorted(known | {"attribute_map", "pruned_heads", "quantization_config", "per_layer_config"}):
         for value in ODD:

@@ -45,10 +45,26 @@ def test_layer_norm_and_rms_norm_are_pytorchs(make_plan):
 def test_rotation_by_hand():
     """Head of 4, theta 10000: pairs (0, 2) and (1, 3) turn by position x 1 and position x 0.01."""
     value = torch.tensor([1.0, 1.0, 0.0, 0.0]).view(1, 1, 1, 4).expand(1, 3, 1, 4)
-    turned = reference.rotate(value, 10000.0)
+    turned = reference.rotate(value, 10000.0, 4)
     expected = [math.cos(2.0), math.cos(0.02), math.sin(2.0), math.sin(0.02)]
     assert turned[0, 2, 0].tolist() == pytest.approx(expected, abs=1e-6)
     assert turned[0, 0, 0].tolist() == [1, 1, 0, 0]
+    # Of the first half alone, one pair: what is behind it stays.
+    partly = reference.rotate(value, 10000.0, 2)[0, 2, 0].tolist()
+    expected = [math.cos(2.0) - math.sin(2.0), math.sin(2.0) + math.cos(2.0), 0.0, 0.0]
+    assert partly == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_window_of_three_by_hand():
+    hidden = reference.hidden_keys(5, 3)
+    assert [(~row).nonzero().flatten().tolist() for row in hidden] == [
+        [0],
+        [0, 1],
+        [0, 1, 2],
+        [1, 2, 3],
+        [2, 3, 4],
+    ]
+    assert torch.equal(reference.hidden_keys(5, 5), reference.hidden_keys(5, None))
 
 
 def test_no_token_sees_the_future(make_plan):
