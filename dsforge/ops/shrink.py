@@ -1,6 +1,6 @@
 """Any recipe, shrunk by fixed rules to what one machine runs in minutes.
 
-Kept: architecture, tied or not, grouped-query or not, TP, PP, schedule, partition, ZeRO stage,
+Kept: architecture, tied or not, grouped-query or not, TP, PP, schedule, partition, ZeRO stage, offload,
 precision, recompute, dropout, clipping, validation, trainer. Changed, each change told: DP at most 2; layers
 two a stage (one where the recipe has no more); head count the smallest that TP and the head ratio allow;
 tiny width, vocabulary, sequence and batch; a few steps at a rate that learns in them; the built-in corpus.
@@ -148,6 +148,7 @@ def shrink(
             "zero": layout.zero,
             "partition": layout.partition if shape["layers"] % pp == 0 else "parameters",
         },
+        "offload": {**recipe.offload.model_dump(), **plan.offload.model_dump()},
         "batch": {"global": size, "micro": micro, "seq_len": seq_len},
         "train": {
             **plan.train.model_dump(exclude={"eval_samples"}),

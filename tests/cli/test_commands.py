@@ -31,7 +31,7 @@ SURFACE = {
     "launch": "--allow --argument --detach --dry-run --dryrun --json --local --lock --locked --profile "
     "--runs --set",
     "smoke": "--argument --json --max-ranks --profile --runs --set --steps",
-    "verify": "--allow --json --max-ranks --profile --runs --set --steps",
+    "verify": "--allow --json --max-ranks --profile --references --runs --set --steps",
     "schema": "",
     "presets list": "--json",
     "presets show": "--json",
