@@ -87,7 +87,7 @@ class Launched:
 
     def wait_for_a_step(self, attempt: int = 1) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not ((self.folder / "runs").exists() and self.run_dir.attempt(attempt).metrics.exists()):
+        while not any((self.folder / "runs").glob(f"*/attempt-{attempt}/metrics.jsonl")):
             assert self.process.poll() is None, self.process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.1)
