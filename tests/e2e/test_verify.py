@@ -111,7 +111,7 @@ def test_a_plainly_split_swiglu_weight_is_found(tmp_path: Path, verify: Verify):
         "    right = slicing.shard_rows\n"
         "    slicing.shard_rows = lambda size, shards, index, stride: right(size, shards, index, 1)\n"
     )
-    cell = Cell("wrong-shards", "", "tp=2 arch=llama tied=false")
+    cell = Cell("wrong-shards", "", "tp=2 arch=llama tied=false train.seed=2")
     paths = os.pathsep.join([str(fault), os.environ.get("PYTHONPATH", "")])
     code, result = verify(cell, environ={"PYTHONPATH": paths})
     assert code == 1
