@@ -1,4 +1,4 @@
-"""How fast forge trains on one GPU, and how much memory it takes beside the plan's figures.
+"""How fast a trainer trains on one GPU, and how much memory it takes beside the plan's figures.
 
 Run: benchmarks/gpu.sh. A table goes to stderr, one JSON object to stdout. bf16, no CUDA graphs; FLOP counted
 as `dsforge.layout.flops` says: 6 N + 12 l w s a token, without recomputed ones.
@@ -28,7 +28,15 @@ from dsforge.plan.types import Plan
 
 RECIPE = Path(__file__).resolve().parent / "gpu.yaml"
 LIMIT_SECONDS = 450.0
-"""For all shapes: the whole benchmark ends within eight minutes."""
+"""For all shapes of a trainer: each ends within eight minutes."""
+TRAINERS: dict[str, tuple[str, ...]] = {
+    "forge": (),
+    "megatron-core": (),
+    "transformers": (),
+    "fsdp": ("parallel.zero=3",),
+    "ddp": ("parallel.zero=0",),
+}
+"""Trainers that are measured, and what each changes of the recipe."""
 CONVENTION = "6 N + 12 layers x (heads x head width) x sequence a token, N without the input embeddings"
 _SMI = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits")
 
@@ -94,12 +102,18 @@ def first_gpu() -> Device:
     return Device(name, driver, int(mebibytes) * 2**20, hardware_of_device(name))
 
 
-def train(shape: Shape, device: Device, folder: Path, limit_seconds: float) -> dict[str, Any]:
+def changes_for(trainer: str, device: Device) -> list[str]:
+    """Return what a trainer and a device change of the recipe."""
+    return [f"cluster.gpu={device.planned_as().name}", f"trainer={trainer}", *TRAINERS[trainer]]
+
+
+def train(trainer: str, shape: Shape, device: Device, folder: Path, limit_seconds: float) -> dict[str, Any]:
     """Train the largest size of a shape that fits and return its figures, or why there are none."""
-    changes = [f"cluster.gpu={device.planned_as().name}"]
+    named = {"trainer": trainer, "shape": shape.profile}
+    changes = changes_for(trainer, device)
     found = first_that_fits(RECIPE, shape.profile, changes, shape.candidates(), device.memory_bytes)
     if found is None:
-        return {"shape": shape.profile, "failed": "no size of it fits this memory"}
+        return {**named, "failed": "no size of it fits this memory"}
     candidate, plan = found
     words = [measure.BIN / "dsforge", "launch", RECIPE, *changes, *candidate.changes()]
     words += ["--profile", shape.profile, "--runs", folder, "--json"]
@@ -113,11 +127,19 @@ def train(shape: Shape, device: Device, folder: Path, limit_seconds: float) -> d
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"shape": shape.profile, "failed": f"it took more than {limit_seconds:.0f} s"}
+        return {**named, "failed": f"it took more than {limit_seconds:.0f} s"}
     if done.returncode != 0:
-        return {"shape": shape.profile, "failed": done.stderr[-2000:]}
+        return {**named, "failed": done.stderr[-2000:]}
     attempt = Path(json.loads(done.stdout)["run"], "attempt-1")
-    return {"shape": shape.profile, **figures(plan, device, attempt)}
+    return {**named, **figures(plan, device, attempt)}
+
+
+def measured(trainer: str, shapes: tuple[Shape, ...], device: Device) -> Iterator[dict[str, Any]]:
+    """Train each shape with a trainer; the later ones have what time is left."""
+    ends = time.monotonic() + LIMIT_SECONDS
+    with tempfile.TemporaryDirectory() as folder:
+        for shape in shapes:
+            yield train(trainer, shape, device, Path(folder), ends - time.monotonic())
 
 
 def figures(plan: Plan, device: Device, attempt: Path) -> dict[str, Any]:
@@ -154,14 +176,28 @@ def figures(plan: Plan, device: Device, attempt: Path) -> dict[str, Any]:
 
 def table(results: list[dict[str, Any]]) -> str:
     """Return the figures for people."""
-    rows = [("shape", "layers", "parameters", "tokens/s", "TFLOP/s", "MFU", "states planned", "peak memory")]
+    rows = [
+        (
+            "trainer",
+            "shape",
+            "layers",
+            "parameters",
+            "tokens/s",
+            "TFLOP/s",
+            "MFU",
+            "states planned",
+            "peak memory",
+        )
+    ]
     for found in results:
         if "failed" in found:
-            rows.append((found["shape"], "failed: " + found["failed"].strip().splitlines()[-1], *[""] * 6))
+            why = "failed: " + found["failed"].strip().splitlines()[-1]
+            rows.append((found["trainer"], found["shape"], why, *[""] * 6))
             continue
         peaks = ", ".join(f"{format_bytes(size)} {name}" for name, size in found["peak_bytes"].items())
         rows.append(
             (
+                found["trainer"],
                 found["shape"],
                 str(found["layers"]),
                 format_count(found["parameters"]),
@@ -184,11 +220,13 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--toy", action="store_true", help="a tiny shape on a CPU: the logic, no figures")
-    shapes, device = (TOY, TOY_DEVICE) if parser.parse_args().toy else (SHAPES, first_gpu())
+    parser.add_argument("--trainer", choices=tuple(TRAINERS), action="append", help="by default forge")
+    choice = parser.parse_args()
+    shapes, device = (TOY, TOY_DEVICE) if choice.toy else (SHAPES, first_gpu())
     machine = {**measure.machine(), "gpu": device.as_dict(), "cuda": torch.version.cuda}
-    ends = time.monotonic() + LIMIT_SECONDS
-    with tempfile.TemporaryDirectory() as folder:
-        results = [train(shape, device, Path(folder), ends - time.monotonic()) for shape in shapes]
+    results = [
+        figure for trainer in choice.trainer or ["forge"] for figure in measured(trainer, shapes, device)
+    ]
     print(f"{device.name}, driver {device.driver}\n{table(results)}", file=sys.stderr)
     measure.report("gpu", {"shapes": results}, flop_convention=CONVENTION, machine=machine)
     sys.exit(any("failed" in found for found in results))

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # One command on one GPU of 40 GB or more, under eight minutes once the environment stands: benchmarks/gpu.sh
+# It trains with forge; --trainer NAME, once or more, trains with others, each under eight minutes.
 # Without a GPU: benchmarks/gpu.sh --toy. DSFORGE_PYTHON names another environment's interpreter.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,7 +25,7 @@ _CPU_NAMES = "/proc/cpuinfo"
 STEADY_FROM = 4
 """Steps before this one warm caches up and are not counted."""
 
-Figure = Callable[[], float]
+T = TypeVar("T")
 
 
 def machine() -> dict[str, object]:
@@ -65,12 +67,23 @@ def seconds(command: Iterable[str | Path]) -> float:
     return time.perf_counter() - began
 
 
-def in_turn(contestants: Mapping[str, Figure], rounds: int) -> dict[str, list[float]]:
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """Return what all processes that a piece of work started and waited for have computed.
+
+    On a busy machine it says more than wall time: what others compute is not in it.
+    """
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
+    work()
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
+
+
+def in_turn(contestants: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
     """Return every contestant's figure of each round; a busy spell of the machine slows all of a round.
 
     Who goes first changes from round to round.
     """
-    figures: dict[str, list[float]] = {name: [] for name in contestants}
+    figures: dict[str, list[T]] = {name: [] for name in contestants}
     names = list(contestants)
     for number in range(rounds):
         for name in names[number % len(names) :] + names[: number % len(names)]:
@@ -85,7 +98,21 @@ def medians(figures: Mapping[str, list[float]], digits: int) -> dict[str, float]
 
 def ratio(above: list[float], below: list[float], digits: int = 3) -> float:
     """Return the median over the rounds of one contestant's figure over another's of the same round."""
-    return round(statistics.median(a / b for a, b in zip(above, below, strict=True)), digits)
+    return round(statistics.median(_ratios(above, below)), digits)
+
+
+def spread(above: list[float], below: list[float], digits: int = 3) -> dict[str, float]:
+    """Return the median, the least and the largest of these ratios."""
+    ratios = _ratios(above, below)
+    return {
+        "median": ratio(above, below, digits),
+        "least": round(min(ratios), digits),
+        "largest": round(max(ratios), digits),
+    }
+
+
+def _ratios(above: list[float], below: list[float]) -> list[float]:
+    return [a / b for a, b in zip(above, below, strict=True)]
 
 
 @dataclass(frozen=True)

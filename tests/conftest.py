@@ -43,6 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="Write golden files anew; then read the diff."
     )
+    parser.addoption(
+        "--update-matrix", action="store_true", help="Write what `verify` measures into its page."
+    )
 
 
 @dataclass(frozen=True)

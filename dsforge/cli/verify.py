@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -38,6 +39,10 @@ def verify(
         ),
     ] = None,
     max_ranks: Annotated[int | None, typer.Option(min=1, help="Most ranks to start.")] = None,
+    references: Annotated[
+        Path | None,
+        typer.Option(help="Folder that keeps what one process computed, for other layouts of the model."),
+    ] = None,
     runs: RunsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -53,6 +58,7 @@ def verify(
         Progress(steps),
         max_ranks=max_ranks or max_cpu_ranks(),
         steps=steps,
+        references=references,
     )
     if json:
         output.as_json(result.as_dict())

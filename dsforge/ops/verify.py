@@ -15,6 +15,7 @@ from dsforge.base.canonical import dumps, loads
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
 from dsforge.launch.types import OnEvent, RunOutcome
+from dsforge.ops.references import kept, key
 from dsforge.ops.shrink import Change, shrink
 from dsforge.ops.smoke import shrunk_recipe, with_changes
 from dsforge.ops.start import StartOptions, start
@@ -42,6 +43,8 @@ class Reference:
     grad_norms: tuple[float, ...]
     clipped_steps: int
     validation_losses: dict[int, float]
+    weights: Path
+    """File of its last ones."""
 
     @property
     def learns(self) -> bool:
@@ -108,10 +111,17 @@ class VerifyResult:
 
 
 def verify(
-    loaded: LoadedRecipe, options: StartOptions, on_event: OnEvent, *, max_ranks: int, steps: int
+    loaded: LoadedRecipe,
+    options: StartOptions,
+    on_event: OnEvent,
+    *,
+    max_ranks: int,
+    steps: int,
+    references: Path | None = None,
 ) -> VerifyResult:
     """Train the shrunken layout and the reference on the same samples and compare.
 
+    In `references` what the one process computed is kept, for other layouts of the same model and batch.
     DsforgeError when the recipe is refused, or when no setting was found that proves something.
     """
     original = make_plan(loaded, options.allow)
@@ -125,18 +135,20 @@ def verify(
     small = shrink(loaded.recipe, original, max_ranks, steps=steps, learn_fast=True)
     with tempfile.TemporaryDirectory(prefix="dsforge-verify-") as name:
         work = Path(name)
-        recipe, plan, reference, raised = _telling_reference(shrunk_recipe(loaded, small), options, work)
+        recipe, plan, reference, raised = _telling_reference(
+            shrunk_recipe(loaded, small), options, references or work
+        )
         dump = work / "parameters"
         dump.mkdir()
         dumping = {**options.extra_environ, environment.DUMP_PARAMETERS: str(dump)}
         options = replace(options, extra_environ=dumping)
         plan, outcome = start(recipe, options, on_event)
-        parameters = _parameter_difference(dump, work) if outcome.exit.code == 0 else None
+        parameters = _parameter_difference(dump, reference, work) if outcome.exit.code == 0 else None
     return _judge(plan, outcome, reference, parameters, (*small.changes, *raised))
 
 
 def _telling_reference(
-    recipe: LoadedRecipe, options: StartOptions, work: Path
+    recipe: LoadedRecipe, options: StartOptions, references: Path
 ) -> tuple[LoadedRecipe, Plan, Reference, list[Change]]:
     """Change rate and clipping until the reference's run would show a fault, and only a fault."""
     began = recipe.recipe.optimizer
@@ -144,7 +156,7 @@ def _telling_reference(
     second_best: tuple[LoadedRecipe, Plan] | None = None
     for _ in range(_TRIES):
         plan = make_plan(recipe, options.allow)
-        reference = _run_reference(plan, work, options)
+        reference = _run_reference(plan, references, options)
         optimizer = recipe.recipe.optimizer
         if reference.learns and reference.clips:
             if reference.calm:
@@ -184,31 +196,38 @@ def _changes(began: OptimizerSection, used: OptimizerSection, why: str) -> list[
     ]
 
 
-def _run_reference(plan: Plan, work: Path, options: StartOptions) -> Reference:
+def _run_reference(plan: Plan, references: Path, options: StartOptions) -> Reference:
     from dsforge.data.prepare import builtin_corpus
 
     assert plan.data.builtin_vocab is not None
-    (work / "plan.json").write_text(dumps(plan.to_json_value()), "utf-8")
+    corpus = str(builtin_corpus(plan.data.builtin_vocab))
     environ = {
         **options.environ,
-        environment.CORPUS: str(builtin_corpus(plan.data.builtin_vocab)),
+        environment.CORPUS: corpus,
         "OMP_NUM_THREADS": options.environ.get("OMP_NUM_THREADS", "1"),
     }
-    words = [sys.executable, "-m", "dsforge.train.reference"]
-    _run([*words, "--plan", str(work / "plan.json"), "--out", str(work)], environ, "the reference failed")
-    result = loads((work / "losses.json").read_text("utf-8"))
+
+    def compute(folder: Path) -> None:
+        (folder / "plan.json").write_text(dumps(plan.to_json_value()), "utf-8")
+        words = [sys.executable, "-m", "dsforge.train.reference"]
+        words += ["--plan", str(folder / "plan.json"), "--out", str(folder)]
+        _run(words, environ, "the reference failed")
+
+    folder = kept(references, key(plan, corpus), compute)
+    result = loads((folder / "losses.json").read_text("utf-8"))
     return Reference(
         tuple(result["losses"]),
         tuple(result["grad_norms"]),
         int(result["clipped_steps"]),
         {int(step): loss for step, loss in result["validation_losses"].items()},
+        folder / "params.safetensors",
     )
 
 
-def _parameter_difference(dump: Path, work: Path) -> float:
+def _parameter_difference(dump: Path, reference: Reference, work: Path) -> float:
     out = work / "difference.json"
     words = [sys.executable, "-m", "dsforge.train.compare", "--dumped", str(dump)]
-    words += ["--reference", str(work / "params.safetensors"), "--out", str(out)]
+    words += ["--reference", str(reference.weights), "--out", str(out)]
     _run(words, None, "parameters could not be compared")
     return float(loads(out.read_text("utf-8"))["max_abs_param_diff"])
 
@@ -266,10 +285,17 @@ def _judge(
         clipped_steps=reference.clipped_steps,
         steps=plan.train.steps,
         layout={
+            "trainer": plan.trainer,
             "tp": layout.tp,
             "pp": layout.pp,
             "dp": layout.dp,
+            "ep": layout.ep,
+            "vp": layout.vp,
             "zero": layout.zero,
+            "schedule": layout.schedule,
+            "sequence_parallel": layout.sequence_parallel,
+            "offload_optimizer": plan.offload.optimizer,
+            "offload_parameters": plan.offload.parameters,
             "precision": plan.train.precision,
             "recompute": plan.train.recompute,
             "recompute_every": plan.train.recompute_every,

@@ -37,10 +37,11 @@ def choose_device(accelerator: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def import_layers(device: torch.device, module: str = "dsforge.train.layers") -> None:
-    """Import the layers, on a CPU without the compiler that megatron-core wraps its fused functions in.
+def import_uncompiled(device: torch.device, module: str) -> None:
+    """Import a module, on a CPU without the compiler that it wraps its functions in.
 
-    None of them runs on a CPU, and to load the compiler costs every rank 1.6 CPU-seconds and its memory.
+    No function so wrapped runs on a CPU, and to load the compiler costs every rank 1.6 CPU-seconds and its
+    memory.
     """
     compiler = torch.compile
     if device.type == "cpu":

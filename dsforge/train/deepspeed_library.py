@@ -12,6 +12,8 @@ from dsforge.train import cpu_support
 def load(device: torch.device) -> None:
     """Import DeepSpeed, which looks for accelerators while it does."""
     importlib.import_module("deepspeed")
+    # Every engine imports it to compare its optimizer with, which on a CPU would take longer than DeepSpeed.
+    cpu_support.import_uncompiled(device, "deepspeed.runtime.zero.muon.muon_optimizer")
     cpu_support.skip_shared_memory_build(device)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def import_libraries(device: torch.device) -> None:
     """Import DeepSpeed and the layers."""
     deepspeed_library.load(device)
-    cpu_support.import_layers(device)
+    cpu_support.import_uncompiled(device, "dsforge.train.layers")
 
 
 def make_groups(layout: Layout) -> world.Groups:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def import_libraries(device: torch.device) -> None:
     """Import megatron-core."""
-    cpu_support.import_layers(device, "dsforge.train.core_engine")
+    cpu_support.import_uncompiled(device, "dsforge.train.core_engine")
 
 
 @dataclass(frozen=True, slots=True)

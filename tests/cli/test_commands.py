@@ -31,7 +31,7 @@ SURFACE = {
     "launch": "--allow --argument --detach --dry-run --dryrun --json --local --lock --locked --profile "
     "--runs --set",
     "smoke": "--argument --json --max-ranks --profile --runs --set --steps",
-    "verify": "--allow --json --max-ranks --profile --runs --set --steps",
+    "verify": "--allow --json --max-ranks --profile --references --runs --set --steps",
     "tune": "--fresh --json --layers --minutes --out --profile --retry --runs --search --set --steps "
     "--top -o",
     "schema": "",

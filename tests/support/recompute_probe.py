@@ -113,7 +113,7 @@ def main() -> None:
     quiet.filter_warnings()
     import deepspeed
 
-    cpu_support.import_layers(device)
+    cpu_support.import_uncompiled(device, "dsforge.train.layers")
     cpu_support.skip_shared_memory_build(device)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)

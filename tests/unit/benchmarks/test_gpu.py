@@ -51,9 +51,25 @@ def test_more_memory_takes_more_samples_or_more_layers(gpu, kind, memory_bytes, 
 def test_too_little_memory_is_said(gpu, tmp_path):
     device = gpu.Device("Some GPU", "1", 17 * GIB, None)
     assert device.planned_as().name == "v100-sxm-16gb"
-    assert gpu.train(gpu.SHAPES[0], device, tmp_path, 1.0)["failed"] == "no size of it fits this memory"
+    told = gpu.train("fsdp", gpu.SHAPES[0], device, tmp_path, 1.0)
+    assert told == {"trainer": "fsdp", "shape": "1b", "failed": "no size of it fits this memory"}
     with pytest.raises(SystemExit, match="too little"):
         gpu.Device("Some GPU", "1", 8 * GIB, None).planned_as()
+
+
+@pytest.mark.parametrize(
+    ("trainer", "zero"),
+    [("forge", 1), ("megatron-core", 1), ("transformers", 1), ("fsdp", 3), ("ddp", 0)],
+)
+def test_every_trainer_has_a_size_of_both_shapes(gpu, trainer, zero):
+    h100 = find_hardware("h100-sxm-80gb")
+    changes = gpu.changes_for(trainer, gpu.Device(h100.device_names[0], "1", 80 * GIB, h100))
+    for shape, least in zip(gpu.SHAPES, (22, 15), strict=True):
+        found = gpu.first_that_fits(gpu.RECIPE, shape.profile, changes, shape.candidates(), 80 * GIB)
+        assert found is not None
+        candidate, plan = found
+        assert (plan.trainer, plan.layout.zero, plan.gpu) == (trainer, zero, "h100-sxm-80gb")
+        assert candidate.layers >= least
 
 
 def attempt(folder: Path) -> Path:
@@ -81,7 +97,7 @@ def test_the_figures_of_an_attempt(gpu, tmp_path):
     assert (found["peak_bytes"], found["losses"]) == ({"allocated": 7, "reserved": 9}, [9.0, 0.0])
     unknown = gpu.figures(plan, gpu.Device("Some GPU", "1", 80 * GIB, None), tmp_path)
     assert unknown["mfu"] is None
-    lines = gpu.table([{"shape": "1b", **found}, {"shape": "1b", **unknown}]).splitlines()
+    lines = gpu.table([{"trainer": "forge", "shape": "1b", **one} for one in (found, unknown)]).splitlines()
     assert f"{found['mfu']:.1%}" in lines[1]
     assert "peak not known" in lines[2]
 

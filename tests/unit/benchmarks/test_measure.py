@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -36,6 +38,19 @@ def test_a_ratio_is_of_figures_of_the_same_round(measure):
     """2, 10 and 1 times in the rounds: twice; the medians, 10 and 4, would say 2.5 times."""
     assert measure.ratio([2.0, 40.0, 10.0], [1.0, 4.0, 10.0]) == 2.0
     assert measure.medians({"ours": [2.0, 41.23, 200.0]}, 1) == {"ours": 41.2}
+    found = measure.spread([2.0, 40.0, 10.0], [1.0, 4.0, 10.0])
+    assert found == {"median": 2.0, "least": 1.0, "largest": 10.0}
+
+
+def test_cpu_time_is_that_of_the_work_and_not_of_waiting(measure):
+    """A program that waits a second and one that computes until it has used half a second."""
+
+    def cost(code: str) -> float:
+        return measure.cpu_seconds(lambda: subprocess.run([sys.executable, "-c", code], check=True))
+
+    computing = cost("import time\nwhile time.process_time() < 1: pass")
+    assert computing >= 1
+    assert cost("import time; time.sleep(1)") < computing
 
 
 def test_the_first_steps_are_not_counted(measure, tmp_path):

@@ -1,9 +1,11 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn import functional
 
+from dsforge.ops.references import READ
 from dsforge.train import reference
 from dsforge.train.reader import IndexedCorpus
 
@@ -12,6 +14,19 @@ def test_the_first_loss_of_a_small_deviation_is_that_of_a_uniform_guess(make_pla
     plan = make_plan(model__init_std=1e-4, train__steps=1)
     outcome = reference.train(plan, IndexedCorpus(make_corpus([list(range(61))]), 8, seed=7, vocab=61))
     assert outcome.losses[0] == pytest.approx(math.log(61), abs=1e-4)
+
+
+def test_a_reference_reads_nothing_that_its_key_lacks(make_plan, make_corpus):
+    """Layouts with the same key are held against the same run."""
+    plan = make_plan(train__steps=2)
+    corpus = IndexedCorpus(make_corpus([list(range(61))]), 8, seed=7, vocab=61)
+    bare = SimpleNamespace(
+        **{
+            section: SimpleNamespace(**getattr(plan, section).model_dump(exclude=set(unread)))
+            for section, unread in READ.items()
+        }
+    )
+    assert reference.train(bare, corpus).losses == reference.train(plan, corpus).losses
 
 
 def test_one_step_of_adamw_by_hand(make_plan, make_corpus):
