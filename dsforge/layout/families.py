@@ -67,6 +67,8 @@ def _experts(shape: Shape, *, taken: bool) -> Iterator[str]:
             yield "an expert that all tokens share"
         if experts.router_bias:
             yield "a bias of the router"
+        if shape.traits.mlp_bias:
+            yield "biases of experts"
 
 
 def _in_words(trait: str, value: object) -> str:

@@ -13,6 +13,7 @@ from dsforge.layout.attention import attention_parameters
 from dsforge.layout.embedding import embedding_parameters, head_parameters, norm_parameters
 from dsforge.layout.mlp import idle_parameters, layer_mlp
 from dsforge.recipe.sections import ShapeSection
+from dsforge.records.layer_times import LayerTimes
 
 VOCAB_DIVISOR = 128
 """Megatron pads the vocabulary to this times TP (megatron/training/tokenizer: vocab_size_with_padding)."""
@@ -41,6 +42,8 @@ class Shape:
     traits: Traits
     experts: Experts | None = None
     latent: LatentAttention | None = None
+    times: LayerTimes | None = None
+    """What its pieces took where they were measured: stages may be dealt out by it."""
 
     def mlp_widths(self) -> tuple[int, ...]:
         """Return the different widths of the MLPs that TP splits, the widest first."""

@@ -1,6 +1,6 @@
 """Any recipe, shrunk by fixed rules to what one machine runs in minutes.
 
-Kept: architecture, tied or not, grouped-query or not, TP, PP, schedule, partition, ZeRO stage,
+Kept: architecture, tied or not, grouped-query or not, TP, PP, schedule, partition, ZeRO stage, offload,
 precision, recompute, dropout, clipping, validation, trainer. Changed, each change told: DP at most 2; layers
 two a stage (one where the recipe has no more); head count the smallest that TP and the head ratio allow;
 tiny width, vocabulary, sequence and batch; a few steps at a rate that learns in them; the built-in corpus.
@@ -92,6 +92,10 @@ def shrink(
     use("parallel.dp", layout.dp, dp, "two replicas show everything that more would" if dp == 2 else limit)
     use("parallel.cp", layout.cp, 1, "a short sequence stays in one piece")
     vp = use("parallel.vp", layout.vp, _parts(layout.vp) if pp > 1 else 1, "few layers make few parts")
+    why = "it needs stages, and the interleaved one virtual ones"
+    schedule = use("parallel.schedule", layout.schedule, _schedule(layout.schedule, pp, vp), why)
+    partition = layout.partition if layout.partition != "measured" else "parameters"
+    use("parallel.partition", layout.partition, partition, "what was measured is the whole model")
     asked = layout.sequence_parallel
     whole = "an external program's ranks of a CPU, or ranks without TP, hold whole sequences"
     splits = tp > 1 and (gpu != "cpu" or recipe.external is None)
@@ -118,14 +122,9 @@ def shrink(
     )
     every = plan.train.recompute_every
     block = use("train.recompute_every", every, min(every, shape["layers"] // pp), "a stage has fewer layers")
-    validation: dict[str, Any] = {"eval_samples": None}
-    if plan.train.eval_every:
-        every = min(plan.train.eval_every, steps // 2)
-        validation["eval_every"] = use("train.eval_every", plan.train.eval_every, every, few)
-        samples = min(plan.train.eval_samples, 2 * size)
-        validation["eval_samples"] = use(
-            "train.eval_samples", plan.train.eval_samples, samples // size * size, few
-        )
+    validation = _validation(plan, steps, size)
+    for key, value in validation.items():
+        use(f"train.{key}", getattr(plan.train, key) if plan.train.eval_every else None, value, few)
     use("cluster.nodes", layout.nodes, 1, "one machine")
     use(
         "cluster.gpu",
@@ -146,14 +145,15 @@ def shrink(
         "parallel": {
             "vp": vp,
             "ep": ep,
-            "schedule": "1f1b" if vp == 1 and layout.vp > 1 else layout.schedule,
+            "schedule": schedule,
             "tp": tp,
             "pp": pp,
             "dp": dp,
             "sequence_parallel": is_split,
             "zero": layout.zero,
-            "partition": layout.partition if shape["layers"] % pp == 0 else "parameters",
+            "partition": partition if shape["layers"] % pp == 0 else "parameters",
         },
+        "offload": {**recipe.offload.model_dump(), **plan.offload.model_dump()},
         "batch": {"global": size, "micro": micro, "seq_len": seq_len},
         "train": {
             **plan.train.model_dump(exclude={"eval_samples"}),
@@ -190,6 +190,20 @@ def _lost_traits(recipe: Recipe, plan: Plan) -> Iterator[tuple[str, Any]]:
         for trait in capabilities(recipe.trainer).traits:
             if trait != "experts" and row.get(trait):
                 yield trait, row[trait]
+
+
+def _validation(plan: Plan, steps: int, batch: int) -> dict[str, Any]:
+    """Return how a run of so many steps validates: twice at least, on whole batches."""
+    if not plan.train.eval_every:
+        return {"eval_samples": None}
+    samples = min(plan.train.eval_samples, 2 * batch)
+    return {"eval_every": min(plan.train.eval_every, steps // 2), "eval_samples": samples // batch * batch}
+
+
+def _schedule(schedule: str, pp: int, vp: int) -> str:
+    """Return the schedule of so many stages, which 1F1B serves whatever their number."""
+    needs_more = (schedule == "interleaved" and vp == 1) or (schedule == "gpipe" and pp == 1)
+    return "1f1b" if needs_more else schedule
 
 
 def _degrees(tp: int, pp: int, dp: int, max_ranks: int) -> tuple[int, int, int]:

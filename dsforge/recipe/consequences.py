@@ -78,6 +78,7 @@ CONSEQUENCES: dict[str, Consequence] = {
             "parallel.zero",
             "parallel.schedule",
             "parallel.partition",
+            "parallel.partition_weights",
             "parallel.sequence_parallel",
             "offload.optimizer",
             "offload.parameters",
@@ -101,6 +102,9 @@ CONSEQUENCES: dict[str, Consequence] = {
     "train.balance_over": _C,
     "train.seed": _C,
     **dict.fromkeys(
+        ("train.checks.gradients_every", "train.checks.parameters_every", "train.checks.modules"), _E
+    ),
+    **dict.fromkeys(
         (
             "optimizer.type",
             "optimizer.lr",
@@ -109,6 +113,7 @@ CONSEQUENCES: dict[str, Consequence] = {
             "optimizer.warmup_steps",
             "optimizer.weight_decay",
             "optimizer.betas",
+            "optimizer.momentum",
             "optimizer.eps",
             "optimizer.grad_clip",
         ),

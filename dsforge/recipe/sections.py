@@ -150,10 +150,14 @@ class ParallelSection(Section):
     schedule: Literal["gpipe", "1f1b", "interleaved", "auto"] = Field(
         default="1f1b", description="Pipeline schedule; auto: interleaved where there are virtual stages."
     )
-    partition: Literal["uniform", "parameters", "auto"] = Field(
+    partition: Literal["uniform", "parameters", "measured", "auto"] = Field(
         default="auto",
-        description="How layers are dealt to stages: equal numbers, or equal parameters; "
-        "auto: parameters, or as an external program does it.",
+        description="How layers are dealt to stages: equal numbers, equal parameters, or equal measured "
+        "times; auto: parameters, or as an external program does it.",
+    )
+    partition_weights: PathText | None = Field(
+        default=None,
+        description="With partition: measured, the file that `dsforge tune --layers` wrote.",
     )
     sequence_parallel: Flag | Auto = Field(
         default=False, description="Split norm activations over the TP ranks."
@@ -179,6 +183,22 @@ class BatchSection(Section):
         description="Samples a replica holds at once; auto alone: 1; with another auto: the fastest.",
     )
     seq_len: Annotated[Tokens, Field(le=10**8)] = Field(description="Tokens a sample.")
+
+
+class ChecksSection(Section):
+    """Checks of a run by itself; off unless asked for."""
+
+    gradients_every: StepsOrNone = Field(
+        default=0, description="Steps between comparisons of the reduced gradients of replicas; 0: none."
+    )
+    parameters_every: StepsOrNone = Field(
+        default=0,
+        description="Steps between comparisons of the parameters that several ranks hold; then also made "
+        "before the first step and before a checkpoint; 0: none.",
+    )
+    modules: Flag = Field(
+        default=False, description="Watch every module's output, to name the first that is not finite."
+    )
 
 
 class TrainSection(Section):
@@ -224,12 +244,15 @@ class TrainSection(Section):
     seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = Field(
         default=1234, description="Seed of weights, data order and dropout."
     )
+    checks: ChecksSection = Field(
+        default_factory=ChecksSection, description="What the run compares between its ranks."
+    )
 
 
 class OptimizerSection(Section):
-    """AdamW and its learning rate."""
+    """The optimizer and its learning rate."""
 
-    type: Literal["adamw"] = Field(default="adamw", description="The optimizer.")
+    type: Literal["adamw", "sgd", "lion"] = Field(default="adamw", description="The optimizer.")
     lr: Rate = Field(default=3.0e-4, description="Peak learning rate.")
     min_lr: RateOrZero = Field(default=0.0, description="Learning rate that the decay ends at.")
     lr_schedule: Literal["cosine", "linear", "constant"] = Field(
@@ -237,8 +260,12 @@ class OptimizerSection(Section):
     )
     warmup_steps: StepsOrNone = Field(default=0, description="Steps of linear warm-up.")
     weight_decay: RateOrZero = Field(default=0.1, description="Not applied to biases and norms.")
-    betas: tuple[Ratio, Ratio] = Field(default=(0.9, 0.95), description="Decay of the two moments.")
-    eps: Epsilon = Field(default=1.0e-8, description="Added to the denominator.")
+    betas: tuple[Ratio, Ratio] = Field(
+        default=(0.9, 0.95),
+        description="adamw, lion: decay of the two moments; lion keeps one of them.",
+    )
+    momentum: Ratio = Field(default=0.9, description="sgd: decay of the sum of gradients; 0: no sum is kept.")
+    eps: Epsilon = Field(default=1.0e-8, description="adamw: added to the denominator.")
     grad_clip: NonNegative = Field(default=1.0, description="Largest global gradient norm; 0: no clipping.")
 
 

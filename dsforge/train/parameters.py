@@ -32,6 +32,11 @@ class ParameterSpec:
     kind: Kind
     padded_rows: int | None = None
 
+    @property
+    def of_expert(self) -> bool:
+        """Whether it is one expert's, which not every rank has."""
+        return ".experts." in self.name
+
 
 def _norm(model: Model, name: str, width: int) -> Iterator[ParameterSpec]:
     yield ParameterSpec(f"{name}.weight", (width,), None, 1, "one")

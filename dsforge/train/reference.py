@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -283,6 +284,30 @@ def rate(optimizer: Optimizer, step: int, steps: int) -> float:
     return optimizer.min_lr + (optimizer.lr - optimizer.min_lr) * share[optimizer.lr_schedule]
 
 
+class Lion(torch.optim.Optimizer):
+    """Lion (Chen et al. 2023, algorithm 2)."""
+
+    @torch.no_grad()
+    def step(self, _closure: None = None) -> None:
+        """Move each weight by the rate along the sign of gradient and momentum, and shrink it."""
+        for group in self.param_groups:
+            first, second = group["betas"]
+            for weight in group["params"]:
+                momentum = self.state[weight].get("momentum", torch.zeros_like(weight))
+                update = (first * momentum + (1 - first) * weight.grad).sign()
+                weight.sub_(group["lr"] * (update + group["weight_decay"] * weight))
+                self.state[weight]["momentum"] = second * momentum + (1 - second) * weight.grad
+
+
+def updater(groups: list[dict[str, Any]], options: Optimizer) -> torch.optim.Optimizer:
+    """Return the optimizer of groups of weights."""
+    if options.type == "sgd":
+        return torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum)
+    if options.type == "lion":
+        return Lion(groups, {"lr": options.lr, "betas": options.betas})
+    return torch.optim.AdamW(groups, lr=options.lr, betas=options.betas, eps=options.eps)
+
+
 def validate(plan: Plan, weights: Weights, valid: Samples) -> float:
     """Return the mean token loss over the plan's validation samples."""
     total = 0.0
@@ -294,7 +319,7 @@ def validate(plan: Plan, weights: Weights, valid: Samples) -> float:
 
 
 def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
-    """Train the plan's model on one process; in 16 bits with fp32 master weights, sums and AdamW states.
+    """Train the plan's model on one process; in 16 bits with fp32 master weights, sums and optimizer states.
 
     With `valid` it is validated as often as the plan says.
     """
@@ -308,7 +333,7 @@ def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
         {"params": [w for w in master.values() if w.dim() > 1], "weight_decay": options.weight_decay},
         {"params": [w for w in master.values() if w.dim() == 1], "weight_decay": 0.0},
     ]
-    adam = torch.optim.AdamW(groups, lr=options.lr, betas=options.betas, eps=options.eps)
+    updating = updater(groups, options)
     losses, norms, clipped = [], [], 0
     validation: dict[int, float] = {}
     for step in range(plan.train.steps):
@@ -334,9 +359,9 @@ def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
             shrink = options.grad_clip / (length + 1e-6)
         for name, weight in master.items():
             weight.grad = sums[name] * shrink
-        for group in adam.param_groups:
+        for group in updating.param_groups:
             group["lr"] = rate(options, step, plan.train.steps)
-        adam.step()
+        updating.step()
         losses.append(total)
         norms.append(length)
         done = step + 1

@@ -26,7 +26,8 @@ parallel: {{tp: {tp}, pp: {pp}, dp: {dp}, zero: {zero}}}
 batch: {{global: 16, micro: 2, seq_len: 64}}
 train:
   {{steps: 20, precision: {precision}, recompute: {recompute}, recompute_every: {recompute_every},
-   dropout: {dropout}, attention_dropout: {dropout}, eval_every: 8}}
+   dropout: {dropout}, attention_dropout: {dropout}, eval_every: 8,
+   checks: {{gradients_every: 4, parameters_every: 7, modules: true}}}}
 optimizer: {{lr: 2.0e-3, warmup_steps: 2, grad_clip: 0.3}}
 """
 
@@ -83,22 +84,23 @@ def assert_same(code: int, result: dict[str, Any], **layout: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tp", "pp", "dp", "arch", "recompute", "recompute_every"),
+    ("tp", "pp", "dp", "arch", "recompute", "recompute_every", "words"),
     [
-        (1, 1, 2, "gpt", "full", 1),
-        (2, 1, 1, "llama", "none", 1),
-        (1, 2, 1, "gpt", "selective", 1),
-        (2, 2, 1, "llama", "full", 2),
+        (1, 1, 2, "gpt", "full", 1, ()),
+        (2, 1, 1, "llama", "none", 1, ()),
+        (1, 2, 1, "gpt", "selective", 1, ()),
+        (2, 2, 1, "gpt", "full", 2, ("parallel.schedule=gpipe", "parallel.sequence_parallel=true")),
     ],
     ids=str,
 )
 def test_small_layouts_with_dropout_equal_the_reference(
-    tmp_path, tp, pp, dp, arch, recompute, recompute_every
+    tmp_path, tp, pp, dp, arch, recompute, recompute_every, words
 ):
     wanted = {"tp": tp, "pp": pp, "dp": dp, "arch": arch, "dropout": 0.1}
     wanted |= {"recompute": recompute, "recompute_every": recompute_every}
-    code, result = verify(tmp_path, **wanted)
+    code, result = verify(tmp_path, *words, **wanted)
     assert_same(code, result, attention_dropout=0.1, **wanted)
+    assert not any(change["key"].startswith("parallel.") for change in result["changed"])
 
 
 @pytest.mark.parametrize("tied", ["true", "false"])
@@ -108,25 +110,27 @@ def test_2x2x2_equals_the_reference(tmp_path, arch, tied):
     assert_same(code, result, tp=2, pp=2, dp=2, zero=1, arch=arch, tied=tied == "true")
 
 
-@pytest.mark.parametrize("zero", [0, 2, 3])
-def test_zero_stages_equal_the_reference(tmp_path, zero):
-    code, result = verify(tmp_path, dp=2, zero=zero, arch="llama", tied="false")
+@pytest.mark.parametrize(("zero", "where"), [(0, "none"), (2, "cpu"), (3, "none")])
+def test_zero_stages_equal_the_reference(tmp_path, zero, where):
+    code, result = verify(tmp_path, f"offload.optimizer={where}", dp=2, zero=zero, arch="llama", tied="false")
     assert_same(code, result, dp=2, zero=zero)
 
 
-def test_zero_3_with_tensor_parallelism_and_recompute_equals_the_reference(tmp_path):
-    code, result = verify(tmp_path, tp=2, dp=2, zero=3, recompute="full")
+def test_zero_3_with_tensor_and_sequence_parallelism_and_recompute_equals_the_reference(tmp_path):
+    words = ("parallel.sequence_parallel=true",)
+    code, result = verify(tmp_path, *words, tp=2, dp=2, zero=3, recompute="full")
     assert_same(code, result, tp=2, dp=2, zero=3)
 
 
 @pytest.mark.parametrize(
-    ("zero", "arch", "tied", "recompute"),
-    [(1, "gpt", "true", "none"), (2, "llama", "false", "none"), (3, "llama", "true", "full")],
+    ("zero", "arch", "tied", "recompute", "recompute_every"),
+    [(1, "gpt", "true", "none", 1), (2, "llama", "false", "selective", 1), (3, "llama", "true", "full", 2)],
 )
-def test_hugging_faces_models_equal_the_reference(tmp_path, zero, arch, tied, recompute):
-    words = {"zero": zero, "arch": arch, "tied": tied, "recompute": recompute}
+def test_hugging_faces_models_equal_the_reference(tmp_path, zero, arch, tied, recompute, recompute_every):
+    words = {"zero": zero, "arch": arch, "tied": tied}
+    words |= {"recompute": recompute, "recompute_every": recompute_every}
     code, result = verify(tmp_path, "trainer=transformers", dp=2, **words)
-    assert_same(code, result, dp=2, zero=zero, arch=arch, tied=tied == "true")
+    assert_same(code, result, dp=2, **(words | {"tied": tied == "true"}))
 
 
 def test_hugging_faces_experts_equal_the_reference(tmp_path):
@@ -137,6 +141,11 @@ def test_hugging_faces_experts_equal_the_reference(tmp_path):
     code, result = verify(tmp_path, *words, experts, **wanted)
     assert_same(code, result, dp=2, zero=3, arch="qwen3", recompute="full")
     assert not any(change["key"].startswith("model.experts") for change in result["changed"])
+
+
+def test_hugging_faces_layers_split_by_autotp_equal_the_reference(tmp_path):
+    code, result = verify(tmp_path, "trainer=transformers", tp=2, dp=2, zero=2, arch="llama", tied="false")
+    assert_same(code, result, tp=2, dp=2, zero=2)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +171,17 @@ def test_megatron_cores_interleaved_stages_equal_the_reference(tmp_path):
     code, result = verify(tmp_path, *words, **wanted)
     assert_same(code, result, attention_dropout=0.1, **wanted)
     assert not any(change["key"].startswith("parallel.") for change in result["changed"])
+
+
+def test_megatron_cores_experts_equal_the_reference(tmp_path):
+    """Experts shared out over replicas of both stages, a balance loss that counts, blocks of two layers."""
+    words = ("trainer=megatron-core", "parallel.ep=2", "train.balance_loss=0.05")
+    words += ("model.experts={count: 4, active: 2, ffn_hidden: 96, dense_layers: [1]}",)
+    wanted = {"arch": "mixtral", "tied": "false", "pp": 2, "dp": 2, "zero": 1}
+    wanted |= {"recompute": "full", "recompute_every": 2}
+    code, result = verify(tmp_path, *words, **wanted)
+    assert_same(code, result, **{**wanted, "tied": False})
+    assert not any(change["key"].startswith(("parallel.", "model.experts")) for change in result["changed"])
 
 
 def test_bf16_with_a_pipeline_stays_within_its_tolerance(tmp_path):

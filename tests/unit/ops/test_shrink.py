@@ -86,3 +86,28 @@ def test_each_change_is_told():
     assert changes["cluster.nodes"] == (128, 1)
     assert changes["cluster.gpu"] == ("a100-sxm-80gb", "cpu")
     assert all(change.why for change in shrink(recipe.recipe, make_plan(recipe), 16).changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule", "max_ranks", "told"),
+    [
+        ("gpt3-175b-1024a100", "gpipe", 4, None),
+        ("gpt3-175b-1024a100", "gpipe", 1, ("gpipe", "1f1b")),
+        ("llama3-70b-interleaved-256h100", "interleaved", 4, None),
+        ("llama3-70b-interleaved-256h100", "interleaved", 1, ("interleaved", "1f1b")),
+    ],
+)
+def test_a_schedule_that_is_left_without_stages_is_changed(name, schedule, max_ranks, told):
+    recipe = load_recipe(ROOT / "recipes" / f"{name}.yaml", [f"parallel.schedule={schedule}"])
+    small = shrink(recipe.recipe, make_plan(recipe), max_ranks)
+    assert small.data["parallel"]["schedule"] == (told[1] if told else schedule)
+    changes = {change.key: (change.recipe, change.used) for change in small.changes}
+    assert changes.get("parallel.schedule") == told
+
+
+def test_what_is_offloaded_stays_offloaded_and_the_optimizer_is_the_recipes():
+    changes = ["offload={optimizer: cpu, parameters: cpu}", "optimizer.type=lion"]
+    recipe = load_recipe(ROOT / "recipes" / "llama3-8b-fsdp.yaml", changes)
+    data = shrink(recipe.recipe, make_plan(recipe), 2).data
+    assert data["offload"] == {"optimizer": "cpu", "parameters": "cpu", "path": None}
+    assert data["optimizer"]["type"] == "lion"
