@@ -12,7 +12,7 @@ from dsforge.catalog.tables import find_model
 from dsforge.layout.attention import attention_parameters
 from dsforge.layout.embedding import embedding_parameters, head_parameters, norm_parameters
 from dsforge.layout.mlp import idle_parameters, layer_mlp
-from dsforge.recipe.sections import ShapeSection
+from dsforge.recipe.model_sections import ShapeSection
 from dsforge.records.layer_times import LayerTimes
 
 VOCAB_DIVISOR = 128

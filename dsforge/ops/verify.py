@@ -153,7 +153,7 @@ def _telling_reference(
     """Change rate and clipping until the reference's run would show a fault, and only a fault."""
     began = recipe.recipe.optimizer
     why = f"the loss must fall by {_LEAST_FALL} and clipping act in {_LEAST_CLIPPED:.0%} of the steps"
-    second_best: tuple[LoadedRecipe, Plan] | None = None
+    second_best: tuple[LoadedRecipe, Plan, Reference] | None = None
     for _ in range(_TRIES):
         plan = make_plan(recipe, options.allow)
         reference = _run_reference(plan, references, options)
@@ -162,7 +162,7 @@ def _telling_reference(
             if reference.calm:
                 return recipe, plan, reference, _changes(began, optimizer, why)
             if reference.steady and second_best is None:
-                second_best = recipe, plan
+                second_best = recipe, plan, reference
         changes: dict[str, float] = {}
         if not reference.clips:
             changes["grad_clip"] = float(f"{min(reference.grad_norms) / 2:.2g}")
@@ -172,14 +172,8 @@ def _telling_reference(
             changes["lr"] = float(f"{optimizer.lr * _RATE_STEP:.2g}")
         recipe = with_changes(recipe, "optimizer", **changes)
     if second_best is not None:
-        recipe, plan = second_best
-        # Once more, for the last weights in `work` are those of another try.
-        return (
-            recipe,
-            plan,
-            _run_reference(plan, work, options),
-            _changes(began, recipe.recipe.optimizer, why),
-        )
+        recipe, plan, reference = second_best
+        return recipe, plan, reference, _changes(began, recipe.recipe.optimizer, why)
     raise DsforgeError(
         "DSF070",
         f"no setting made the reference's loss fall by {_LEAST_FALL} with clipping and calm gradients",

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag
 
+from dsforge.recipe.model_sections import ShapeSection
 from dsforge.recipe.quantities import Name, NotBoolean, PathText
 from dsforge.recipe.section import Section
 from dsforge.recipe.sections import (
@@ -19,7 +20,6 @@ from dsforge.recipe.sections import (
     OffloadSection,
     OptimizerSection,
     ParallelSection,
-    ShapeSection,
     TrainSection,
 )
 

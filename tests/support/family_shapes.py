@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from dsforge.plan.types import Model, Plan
-from dsforge.train import cpu_support, megatron_core, reference, slicing
+from dsforge.train import cpu_support, megatron_core, reference_model, slicing
 from dsforge.train.deepspeed_library import load
 from dsforge.train.parameters import ParameterSpec, model_parameters
 from dsforge.train.world import Groups
@@ -54,14 +54,14 @@ def restless(model: Model) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(3)
     return {
         name: weight + 0.1 * torch.empty_like(weight).normal_(generator=generator)
-        for name, weight in reference.first_weights(model, 1).items()
+        for name, weight in reference_model.first_weights(model, 1).items()
     }
 
 
 def by_reference(model: Model, weights: Mapping[str, torch.Tensor]) -> Measured:
     """Return what the reference measures."""
     own = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
-    logits = reference.logits(model, own, TOKENS)
+    logits = reference_model.logits(model, own, TOKENS)
     loss = nn.functional.cross_entropy(logits.flatten(0, 1), LABELS.flatten())
     loss.backward()
     return loss.item(), {name: weight.grad for name, weight in own.items() if weight.grad is not None}

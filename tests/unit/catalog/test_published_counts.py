@@ -13,7 +13,7 @@ from dsforge.catalog.families import families
 from dsforge.catalog.tables import models
 from dsforge.layout.families import differences
 from dsforge.layout.shape import resolve_shape
-from dsforge.recipe.sections import ShapeSection
+from dsforge.recipe.model_sections import ShapeSection
 
 _ROWS = list(csv.DictReader((Path(__file__).parents[2] / "data" / "params.csv").open(encoding="utf-8")))
 _FAR_FROM_THEIR_NAME = {"gemma-2b", "gemma-7b", "gemma2-2b", "llama3.2-1b", "llama3.2-3b", "qwen2.5-7b"}

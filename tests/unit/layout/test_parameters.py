@@ -78,7 +78,7 @@ def test_presets_keep_their_own_positions_whatever_the_sequence():
 
 
 def test_untied_gpt_has_a_head_and_tied_llama_has_none():
-    from dsforge.recipe.sections import ShapeSection
+    from dsforge.recipe.model_sections import ShapeSection
 
     untied = resolve_shape(ShapeSection(arch="gpt", layers=1, hidden=8, heads=2, vocab=10, tied=False), 4)
     assert untied.components()["head"] == 80
@@ -87,7 +87,7 @@ def test_untied_gpt_has_a_head_and_tied_llama_has_none():
 
 
 def test_llama_default_width_is_two_thirds_of_four_hidden_up_to_256():
-    from dsforge.recipe.sections import ShapeSection
+    from dsforge.recipe.model_sections import ShapeSection
 
     # Llama 7B: hidden 4,096 gives 11,008 (Touvron et al. 2023).
     shape = resolve_shape(ShapeSection(arch="llama", layers=1, hidden=4096, heads=32, vocab=10), 4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dsforge.train import reference
+from dsforge.train import reference, reference_model
 from dsforge.train.dropout import Dropout, Site, outputs
 from dsforge.train.reader import IndexedCorpus
 
@@ -97,7 +97,7 @@ def test_a_mask_does_not_depend_on_the_company_of_a_sample_nor_on_the_shard_of_a
 def test_the_reference_drops_the_same_entries(make_plan):
     rate, seed, ids = 0.1, 2**63 - 1, [3, 99]
     train = make_plan(train__dropout=rate, train__attention_dropout=rate, train__seed=seed).train
-    theirs = reference.Dropout(train, ids)
+    theirs = reference_model.Dropout(train, ids)
     samples = torch.tensor(ids)
     for site in (Site.EMBEDDING, Site.AFTER_ATTENTION, Site.AFTER_MLP):
         value = torch.randn(2, 24, 16)
@@ -137,9 +137,13 @@ def test_the_reference_trains_with_each_dropout_and_judges_without(make_plan, ma
     corpus = IndexedCorpus(make_corpus([list(range(61))]), 8, seed=7, vocab=61)
     plain, dropped = make_plan(train__steps=1), make_plan(train__steps=1, **{key: 0.2})
     assert reference.train(plain, corpus).losses != reference.train(dropped, corpus).losses
-    weights = reference.first_weights(plain.model, 7)
+    weights = reference_model.first_weights(plain.model, 7)
     tokens = torch.from_numpy(np.stack([corpus.sample(0)[:-1]]))
-    with_mask = reference.logits(plain.model, weights, tokens, reference.Dropout(dropped.train, [0]))
-    other_sample = reference.logits(plain.model, weights, tokens, reference.Dropout(dropped.train, [4]))
-    assert not torch.equal(with_mask, reference.logits(plain.model, weights, tokens))
+    with_mask = reference_model.logits(
+        plain.model, weights, tokens, reference_model.Dropout(dropped.train, [0])
+    )
+    other_sample = reference_model.logits(
+        plain.model, weights, tokens, reference_model.Dropout(dropped.train, [4])
+    )
+    assert not torch.equal(with_mask, reference_model.logits(plain.model, weights, tokens))
     assert not torch.equal(with_mask, other_sample)

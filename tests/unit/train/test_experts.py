@@ -9,7 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from dsforge.plan.types import Plan
-from dsforge.train import reference
+from dsforge.train import reference_model
 from dsforge.train.balance import Balance, balance_of
 from dsforge.train.hf_names import from_hugging_face, parts, to_hugging_face
 from dsforge.train.hugging_face import WithLoss, make_model
@@ -46,7 +46,7 @@ def restless(plan: Plan) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(3)
     return {
         name: weight + 0.1 * torch.empty_like(weight).normal_(generator=generator)
-        for name, weight in reference.first_weights(plan.model, 1).items()
+        for name, weight in reference_model.first_weights(plan.model, 1).items()
     }
 
 
@@ -60,9 +60,9 @@ def with_weights(model: torch.nn.Module, plan: Plan, weights: dict[str, torch.Te
 def reference_gradients(plan: Plan, weights: dict[str, torch.Tensor]) -> tuple[float, dict[str, Any]]:
     """Return the loss of tokens and the gradients of it and the balance loss."""
     leaves = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
-    scores, routed = reference.forward(plan.model, leaves, SAMPLES[:, :-1])
+    scores, routed = reference_model.forward(plan.model, leaves, SAMPLES[:, :-1])
     loss = torch.nn.functional.cross_entropy(scores.flatten(0, 1), SAMPLES[:, 1:].flatten())
-    (loss + COEFFICIENT * reference.imbalance(plan, routed)).backward()
+    (loss + COEFFICIENT * reference_model.imbalance(plan, routed)).backward()
     return loss.item(), {name: leaf.grad for name, leaf in leaves.items()}
 
 
@@ -126,12 +126,14 @@ def test_the_balance_loss_by_hand():
 def test_a_token_is_worked_on_by_its_best_experts_alone(make_plan):
     """Scores 3, 2 and 1: the third expert is not asked, and its weights change nothing."""
     model = make_plan(model__experts={"count": 3, "active": 2, "ffn_hidden": 20}).model
-    weights = reference.first_weights(model, 5)
+    weights = reference_model.first_weights(model, 5)
     value = torch.ones(1, 1, 16)
     weights["layers.0.mlp.router.weight"] = torch.tensor([3.0, 2.0, 1.0])[:, None].expand(3, 16) / 16
-    mixed, scores = reference.mix(model, weights, "layers.0.mlp", value)
+    mixed, scores = reference_model.mix(model, weights, "layers.0.mlp", value)
     assert scores.flatten().tolist() == pytest.approx([3.0, 2.0, 1.0])
-    parts_ = [reference.feed_forward(model, weights, f"layers.0.mlp.experts.{i}", value) for i in range(3)]
+    parts_ = [
+        reference_model.feed_forward(model, weights, f"layers.0.mlp.experts.{i}", value) for i in range(3)
+    ]
     shares = torch.tensor([3.0, 2.0]).softmax(-1)
     assert torch.allclose(mixed, shares[0] * parts_[0] + shares[1] * parts_[1], atol=1e-7)
     assert parts_[2].abs().max() > 1e-4

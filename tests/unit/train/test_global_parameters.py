@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from dsforge.train import initial, reference, slicing
+from dsforge.train import initial, reference_model, slicing
 from dsforge.train.parameters import model_parameters
 
 GPT = {
@@ -29,8 +29,8 @@ EXPERTS = {"model__experts": {"count": 3, "active": 2, "ffn_hidden": 20, "dense_
 def test_trainer_and_reference_know_the_same_parameters_and_first_values(make_plan, shape):
     plan = make_plan(**shape)
     specs = {spec.name: spec for spec in model_parameters(plan.model)}
-    assert {name: spec.shape for name, spec in specs.items()} == dict(reference.shapes(plan.model))
-    theirs = reference.first_weights(plan.model, seed=7)
+    assert {name: spec.shape for name, spec in specs.items()} == dict(reference_model.shapes(plan.model))
+    theirs = reference_model.first_weights(plan.model, seed=7)
     for name, spec in specs.items():
         assert torch.equal(initial.draw(spec, plan.model, seed=7), theirs[name]), name
 

@@ -21,7 +21,7 @@ from dsforge.plan.resolve import make_plan
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import load_recipe
 from dsforge.records.weights import find_tensors
-from dsforge.train import hf_weights, reference
+from dsforge.train import hf_weights, reference_model
 from dsforge.train.hf_names import from_hugging_face, parts, to_hugging_face
 from dsforge.train.hugging_face import WithLoss, make_model
 from dsforge.train.run import resumed_from
@@ -92,7 +92,9 @@ def test_the_drawn_model_gives_the_logits_of_the_reference(shape: str):
     plan = plan_for(SHAPES[shape])
     tokens = torch.arange(2 * 40).view(2, 40) * 7 % 71
     theirs = filled(plan)(input_ids=tokens, use_cache=False).logits
-    ours = reference.logits(plan.model, reference.first_weights(plan.model, plan.train.seed), tokens)
+    ours = reference_model.logits(
+        plan.model, reference_model.first_weights(plan.model, plan.train.seed), tokens
+    )
     assert plan.model.padded_vocab == 71
     assert theirs.shape == ours.shape
     assert (theirs - ours).abs().max().item() <= 1e-5
@@ -101,13 +103,13 @@ def test_the_drawn_model_gives_the_logits_of_the_reference(shape: str):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_any_weights_mean_the_same_under_either_name(shape: str):
     plan = plan_for(SHAPES[shape])
-    weights = restless(reference.first_weights(plan.model, 1))
+    weights = restless(reference_model.first_weights(plan.model, 1))
     model = make_model(plan, torch.device("cpu"), {})
     named = to_hugging_face((weights[name], some) for name, some in parts(plan.model).items())
     model.load_state_dict(named, strict=False)
     assert set(named) == set(dict(model.named_parameters()))
     tokens = torch.arange(2 * 40).view(2, 40) * 7 % 71
-    difference = model(input_ids=tokens).logits - reference.logits(plan.model, weights, tokens)
+    difference = model(input_ids=tokens).logits - reference_model.logits(plan.model, weights, tokens)
     assert difference.abs().max().item() <= 1e-4
     back = from_hugging_face(named, plan.model)
     assert set(back) == set(weights)

@@ -10,7 +10,7 @@ import pytest
 import torch.multiprocessing
 
 from dsforge.plan.types import Plan
-from dsforge.train import reference
+from dsforge.train import reference, reference_model
 from tests.support.core_ranks import train
 from tests.support.recipes import plan_of
 from tests.support.replica_ranks import Text
@@ -52,7 +52,7 @@ def test_interleaved_stages_train_and_go_on_as_one_process_does(tmp_path):
     # A validation has no dropout, and leaves the last step's own loss alone.
     text = Text(plan)
     samples = torch.stack([torch.from_numpy(text.sample(number)) for number in range(8)])
-    scores = reference.logits(plan.model, outcome.weights, samples[:, :-1]).flatten(0, 1)
+    scores = reference_model.logits(plan.model, outcome.weights, samples[:, :-1]).flatten(0, 1)
     expected = torch.nn.functional.cross_entropy(scores, samples[:, 1:].flatten()).item()
     assert told["validation"][0] == pytest.approx(expected, abs=1e-5)
     own = json.loads((tmp_path / "own.json").read_text("utf-8"))

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from dsforge.ops.references import READ
-from dsforge.train import reference
+from dsforge.train import reference, reference_model
 from dsforge.train.reader import IndexedCorpus
 
 
@@ -33,7 +33,7 @@ def test_one_step_of_adamw_by_hand(make_plan, make_corpus):
     """The first AdamW step moves a weight by lr x sign(gradient), after decay; norms do not decay."""
     plan = make_plan(train__steps=1, optimizer__warmup_steps=0)
     corpus = IndexedCorpus(make_corpus([list(range(61))]), 8, seed=7, vocab=61)
-    before = reference.first_weights(plan.model, 7)
+    before = reference_model.first_weights(plan.model, 7)
     after = reference.train(plan, corpus).weights
     moved = after["final_norm.weight"] - before["final_norm.weight"]
     assert moved.abs().max().item() == pytest.approx(0.01, rel=1e-3)
@@ -48,10 +48,11 @@ def test_layer_norm_and_rms_norm_are_pytorchs(make_plan):
     rms = make_plan().model
     centred = make_plan(model__norm="layernorm").model
     assert torch.allclose(
-        reference.norm(rms, weights, "n", value), functional.rms_norm(value, (16,), weights["n.weight"], 1e-5)
+        reference_model.norm(rms, weights, "n", value),
+        functional.rms_norm(value, (16,), weights["n.weight"], 1e-5),
     )
     assert torch.allclose(
-        reference.norm(centred, weights, "n", value),
+        reference_model.norm(centred, weights, "n", value),
         functional.layer_norm(value, (16,), weights["n.weight"], weights["n.bias"], 1e-5),
         atol=1e-6,
     )
@@ -60,18 +61,18 @@ def test_layer_norm_and_rms_norm_are_pytorchs(make_plan):
 def test_rotation_by_hand():
     """Head of 4, theta 10000: pairs (0, 2) and (1, 3) turn by position x 1 and position x 0.01."""
     value = torch.tensor([1.0, 1.0, 0.0, 0.0]).view(1, 1, 1, 4).expand(1, 3, 1, 4)
-    turned = reference.rotate(value, 10000.0, 4)
+    turned = reference_model.rotate(value, 10000.0, 4)
     expected = [math.cos(2.0), math.cos(0.02), math.sin(2.0), math.sin(0.02)]
     assert turned[0, 2, 0].tolist() == pytest.approx(expected, abs=1e-6)
     assert turned[0, 0, 0].tolist() == [1, 1, 0, 0]
     # Of the first half alone, one pair: what is behind it stays.
-    partly = reference.rotate(value, 10000.0, 2)[0, 2, 0].tolist()
+    partly = reference_model.rotate(value, 10000.0, 2)[0, 2, 0].tolist()
     expected = [math.cos(2.0) - math.sin(2.0), math.sin(2.0) + math.cos(2.0), 0.0, 0.0]
     assert partly == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_window_of_three_by_hand():
-    hidden = reference.hidden_keys(5, 3)
+    hidden = reference_model.hidden_keys(5, 3)
     assert [(~row).nonzero().flatten().tolist() for row in hidden] == [
         [0],
         [0, 1],
@@ -79,16 +80,16 @@ def test_a_window_of_three_by_hand():
         [1, 2, 3],
         [2, 3, 4],
     ]
-    assert torch.equal(reference.hidden_keys(5, 5), reference.hidden_keys(5, None))
+    assert torch.equal(reference_model.hidden_keys(5, 5), reference_model.hidden_keys(5, None))
 
 
 def test_no_token_sees_the_future(make_plan):
     model = make_plan().model
-    weights = reference.first_weights(model, 1)
+    weights = reference_model.first_weights(model, 1)
     tokens = torch.arange(8).view(1, 8)
     changed = tokens.clone()
     changed[0, 5] = 40
-    one, other = reference.logits(model, weights, tokens), reference.logits(model, weights, changed)
+    one, other = (reference_model.logits(model, weights, each) for each in (tokens, changed))
     assert torch.equal(one[:, :5], other[:, :5])
     assert not torch.equal(one[:, 5:], other[:, 5:])
 
@@ -100,7 +101,7 @@ def test_attention_is_pytorchs_with_grouped_heads(make_plan):
     value = torch.randn(2, 8, 16)
     at = "layers.0.self_attention"
     weights = {f"{at}.linear_qkv.weight": weight, f"{at}.linear_proj.weight": torch.eye(16)}
-    mine = reference.attend(model, weights, 0, value)
+    mine = reference_model.attend(model, weights, 0, value)
     heads = functional.linear(value, weight).view(2, 8, 8, 4).transpose(1, 2)
     query, key, mixed = heads[:, [0, 1, 4, 5]], heads[:, [2, 6]], heads[:, [3, 7]]
     theirs = functional.scaled_dot_product_attention(query, key, mixed, is_causal=True, enable_gqa=True)
