@@ -122,7 +122,7 @@ def test_presets_show_counts_a_config_too(cli: Callable[..., Any], tmp_path: Pat
     path = tmp_path / _config(tmp_path, config)
     shown = json.loads(cli("presets", "show", path, "--json").out)
     assert shown["parameters"] == 596_049_920
-    assert shown["trainers"] == ["ddp", "fsdp", "megatron-core", "transformers"]
+    assert shown["trainers"] == ["ddp", "fsdp", "transformers"]
     assert shown["differs"] == {
         "ddp": [],
         "forge": ["scaled rotary positions"],
