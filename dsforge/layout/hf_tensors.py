@@ -29,7 +29,8 @@ def tensors_of(hf_config: Mapping[str, Any]) -> Tensors:
     yields, prefix = _CLASSES[hf_class(shape.traits.position, shape.traits.norm)]
     shapes = dict(yields(shape))
     if not shape.tied:
-        shapes["lm_head.weight"] = (shape.vocab, shape.hidden)
+        # transformers still writes the older name of GPT-NeoX's.
+        shapes["embed_out.weight" if prefix == "gpt_neox" else "lm_head.weight"] = (shape.vocab, shape.hidden)
     tied = ("lm_head.weight",) if shape.tied else ()
     return Tensors(shapes, prefix, tied)
 

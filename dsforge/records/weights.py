@@ -28,8 +28,8 @@ _IDLE = (
     ".rotary_emb.inv_freq",
 )
 """Masks and tables that older versions of transformers saved beside the weights."""
-_OLDER = {"lm_head.weight": "embed_out.weight"}
-"""What GPT-NeoX called a tensor before version 5 of transformers, by today's name."""
+_OTHER_NAMES = {"lm_head.weight": "embed_out.weight", "embed_out.weight": "lm_head.weight"}
+"""A tensor of GPT-NeoX has one name in transformers' class and another in files."""
 
 
 class Unreadable(Exception):  # noqa: N818 - as NotWhole: what is wrong, not that something is
@@ -151,7 +151,8 @@ def matched(
     """
     names = {
         name: next(
-            (one for one in (name, _OLDER.get(name, name)) if one in held), name.removeprefix(f"{prefix}.")
+            (one for one in (name, _OTHER_NAMES.get(name, name)) if one in held),
+            name.removeprefix(f"{prefix}."),
         )
         for name in wanted
     }
