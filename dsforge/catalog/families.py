@@ -58,7 +58,15 @@ class Experts:
     shared_ffn_hidden: int = 0
     shared_gate: bool = False
     router_bias: bool = False
+    normalised: bool = True
+    """The chosen experts' shares of a token add up to 1; else they are those among all experts."""
     dense_layers: tuple[int, ...] = ()
+
+    def fit(self, layers: int) -> bool:
+        """Tell whether a token can choose as many, and some of so many layers have them."""
+        dense = set(self.dense_layers)
+        distinct = len(dense) == len(self.dense_layers) < layers
+        return self.active <= self.count and distinct and all(layer < layers for layer in dense)
 
 
 @dataclass(frozen=True, slots=True)

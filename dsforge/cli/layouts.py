@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from dsforge.base.units import format_bytes
 from dsforge.cli import output
@@ -36,11 +36,8 @@ def show(searched: Searched, tokens: int, objective: Objective) -> None:
     from dsforge.plan.ranking import difference
 
     found = searched.found
-    columns = {
-        title: _choice(name)
-        for title, name in _CHOICES.items()
-        if title in _ALWAYS or any(getattr(one.candidate, name) not in _PLAIN for one in found)
-    }
+    shown = _shown([one.candidate._asdict() for one in found])
+    columns = {title: _choice(name) for title, name in shown.items()}
     if len({one.gpus for one in found}) > 1:
         columns["GPUs"] = lambda one: str(one.gpus)
     columns |= {
@@ -55,8 +52,22 @@ def show(searched: Searched, tokens: int, objective: Objective) -> None:
 
 
 def _choice(name: str) -> Callable[[Found], str]:
-    def told(one: Found) -> str:
-        value = getattr(one.candidate, name)
-        return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+    return lambda one: _told(getattr(one.candidate, name))
 
-    return told
+
+def choices(layouts: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return the titles of what tells layouts apart, by the names of a candidate, and a row for each."""
+    shown = _shown(layouts)
+    return list(shown), [[_told(one[name]) for name in shown.values()] for one in layouts]
+
+
+def _shown(layouts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    return {
+        title: name
+        for title, name in _CHOICES.items()
+        if title in _ALWAYS or any(one[name] not in _PLAIN for one in layouts)
+    }
+
+
+def _told(value: Any) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)

@@ -33,6 +33,7 @@ from dsforge.cli import (
     runs,
     schema,
     smoke,
+    tune,
     validate,
     verify,
 )
@@ -57,7 +58,7 @@ app = typer.Typer(
 )
 for _panel, _modules in {
     "Recipe": (init, validate, plan, explain, diff, render, lock),
-    "Run": (preflight, launch, smoke, verify),
+    "Run": (preflight, launch, smoke, verify, tune),
     "Look up": (schema, presets, rule, doctor),
 }.items():
     for _module in _modules:

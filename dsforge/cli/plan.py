@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsforge.base.errors import Finding, Severity
+from dsforge.base.errors import Finding, Place, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.base.text import one_line
 from dsforge.base.units import format_bytes, format_count
@@ -25,10 +26,11 @@ from dsforge.cli.options import (
     SetOption,
     load,
 )
-from dsforge.cli.time_lines import time_lines
+from dsforge.cli.time_lines import measured_lines, time_lines
 
 if TYPE_CHECKING:
     from dsforge.plan.estimate import Estimate
+    from dsforge.plan.measurements import Factor, Known
     from dsforge.plan.search.best import Objective
     from dsforge.plan.search.run import Searched
     from dsforge.plan.types import DataSet, Layout, Plan, Train
@@ -63,11 +65,15 @@ def plan(
         typer.Option("--gpus", metavar="N", min=1, help="Plan for N GPUs instead of the recipe's cluster."),
     ] = None,
     objective: ObjectiveOption = Goal.time,
+    calibration: Annotated[
+        Path | None,
+        typer.Option("--calibration", metavar="FILE", help="What `dsforge tune` measured: scales estimates."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Resolve a recipe: degrees, batch, stages, parameters, model states. Exit 1 when a rule refuses it."""
     from dsforge.base.canonical import dumps
-    from dsforge.plan.ranking import opened, ranking
+    from dsforge.plan.ranking import opened, ranking, scaled_by
     from dsforge.plan.resolve import make_plan
 
     loaded = load(recipe, changes, set_, profile, argument, json=json)
@@ -79,13 +85,19 @@ def plan(
             loaded = opened(loaded, gpus=best.found[0].gpus)
     chosen = best.found[0].candidate if best is not None and best.found else None
     made = make_plan(loaded, refuse=False, objective=objective.value, best=chosen)
-    time, memory = _estimate(made, loaded), memory_of(loaded, made)
+    known = _calibration(calibration, made)
+    factor = known.factor if known else None
+    time, memory = _estimate(made, loaded, factor), memory_of(loaded, made)
+    if best is not None:
+        best = scaled_by(best, factor)
     if json:
         told = {"why": time} if isinstance(time, str) else time.to_json_value()
         told = {"estimate": told, "memory": memory.to_json_value(), **_layouts(made, best, objective.value)}
+        if known is not None:
+            told["calibration"] = known.as_dict()
         output.data(dumps({**made.to_json_value(), **told}))
     else:
-        _print(made, time, memory)
+        _print(made, time, memory, known)
         _print_layouts(made, best, objective.value)
     findings = [Finding.from_dict(found) for found in made.findings]
     findings += memory.findings(loaded, made)
@@ -94,13 +106,24 @@ def plan(
     raise typer.Exit(int(ExitCode.FINDINGS if refused else ExitCode.OK))
 
 
-def _estimate(made: Plan, loaded: LoadedRecipe) -> Estimate | str:
+def _calibration(path: Path | None, made: Plan) -> Known | None:
+    from dsforge.plan.measurements import calibration_in, known_by
+    from dsforge.recipe.measured_file import read_measured
+
+    if path is None:
+        return None
+    place = Place(file=str(path))
+    found = calibration_in(read_measured(path, place, "`dsforge tune RECIPE` writes it"), place)
+    return known_by(found, made, place)
+
+
+def _estimate(made: Plan, loaded: LoadedRecipe, factor: Factor | None) -> Estimate | str:
     from dsforge.plan.estimate import estimate
     from dsforge.plan.run_cost import Prices
 
     cluster = loaded.recipe.cluster
     prices = Prices(cluster.price_per_gpu_hour, cluster.power_overhead, cluster.storage_gb_per_s)
-    return estimate(made, prices, cluster.shape)
+    return estimate(made, prices, cluster.shape, factor)
 
 
 def _layouts(made: Plan, best: Searched | None, objective: Objective) -> dict[str, object]:
@@ -126,7 +149,7 @@ def _print_layouts(made: Plan, best: Searched | None, objective: Objective) -> N
         layouts.show(best, made.batch.global_size * made.batch.seq_len, objective)
 
 
-def _print(made: Plan, time: Estimate | str, memory: Memory) -> None:
+def _print(made: Plan, time: Estimate | str, memory: Memory, known: Known | None) -> None:
     layout, batch, model, parameters = made.layout, made.batch, made.model, made.parameters
     active = ""
     if parameters.active is not None and parameters.active < parameters.total:
@@ -143,6 +166,10 @@ def _print(made: Plan, time: Estimate | str, memory: Memory) -> None:
     tokens = made.train.steps * batch.global_size * batch.seq_len
     output.line(f"  length   {made.train.steps} steps, {format_count(tokens)} tokens")
     output.line(f"  dropout  {made.train.dropout:g}, of attention {made.train.attention_dropout:g}")
+    if (experts := made.model.experts) is not None:
+        over = {"layer": "each layer", "model": "all layers together"}[made.train.balance_over]
+        loss = f"balance loss {made.train.balance_loss:g} over {over}"
+        output.line(f"  experts  {experts.active} of {experts.count} for a token, {loss}")
     output.line(f"  data     {_data(made)}")
     if made.train.eval_every:
         output.line(f"  valid    {_validation(made)}")
@@ -152,6 +179,8 @@ def _print(made: Plan, time: Estimate | str, memory: Memory) -> None:
         file = one_line(f"{made.external.path}/{made.external.entry}")
         output.line(f"  program  {made.external.flavour}, {file}, {len(made.external.arguments)} arguments")
     for line in time_lines(time):
+        output.line(f"  {line}")
+    for line in measured_lines(known, memory.estimate):
         output.line(f"  {line}")
     output.line()
     _print_memory(made)

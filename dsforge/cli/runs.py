@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dsforge.records.run_manifest import Revision
-    from dsforge.runs.details import AttemptDetails, MetricsSummary, RunDetails
+    from dsforge.runs.details import AttemptDetails, MetricsSummary, RunDetails, Trouble
     from dsforge.runs.logs import RunLogs
     from dsforge.runs.registry import RunSummary
 
@@ -99,6 +99,7 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
         output.line(f"  lost      {_when(summary.loss.time)}")
     _show_attempts(found)
     _show_pace(found.attempts)
+    _show_trouble(found.trouble)
     if manifest is not None:
         output.line(f"  recipe    {manifest.recipe_path}, {_revision(manifest.revision)}")
         versions = ", ".join(f"{name} {text or '-'}" for name, text in sorted(manifest.versions.items()))
@@ -126,6 +127,17 @@ def _show_pace(attempts: tuple[AttemptDetails, ...]) -> None:
     told = [event for one in attempts for event in one.events if event.name in ("slow", "eased")]
     for event in told[-_MOST_OF_PACE:]:
         output.line(f"  {event.name:<9} {_when(event.time)}: {first_line(event.message)}")
+
+
+def _show_trouble(trouble: Trouble) -> None:
+    """Tell the steps that were skipped, the last losses that jumped, and what ranks compared."""
+    if skipped := trouble.skipped_steps:
+        steps = "step" if len(skipped) == 1 else "steps"
+        output.line(f"  skipped   {len(skipped)} {steps} whose gradients overflowed: {in_runs(skipped)}")
+    for event in trouble.spikes[-_MOST_OF_PACE:]:
+        output.line(f"  spike     {first_line(event.message)}")
+    if told := [f"{what} {times} times" for what, times in sorted(trouble.checked.items()) if times]:
+        output.line(f"  checked   equal between ranks: {', '.join(told)}")
 
 
 def _show_attempts(found: RunDetails) -> None:

@@ -10,6 +10,8 @@ from dsforge.base.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from dsforge.plan.estimate import Estimate, Rates
+    from dsforge.plan.measurements import Factor, Known
+    from dsforge.plan.memory import MemoryEstimate
     from dsforge.plan.run_cost import RunCost
 
 
@@ -21,6 +23,8 @@ def time_lines(made: Estimate | str) -> Iterator[str]:
     known = f"published runs of {made.engine}: within {made.error:.0%} on average"
     if not made.measured:
         known = f"not measured on this GPU, told from its peaks: within {made.error:.0%} where that was tried"
+    if (factor := made.calibrated) is not None:
+        known = calibrated_words(factor)
     total = made.step.total
     yield f"time     {total:.3g} s a step ({known}), {made.tokens_per_second_per_gpu:,.0f} tokens/s a GPU"
     yield f"rate     {_rates(made.full)}"
@@ -33,6 +37,32 @@ def time_lines(made: Estimate | str) -> Iterator[str]:
         yield f"waits    for {', '.join(groups)}"
     yield f"run      {_run(made.run)}"
     yield f"saves    {_checkpoint(made.run)}"
+
+
+def measured_lines(known: Known | None, memory: MemoryEstimate | str) -> Iterator[str]:
+    """Yield what a calibration says of a plan besides its time."""
+    if known is None:
+        return
+    if (own := known.measured) is not None:
+        held = f", {format_bytes(own.memory_bytes)} held by rank 0" if own.memory_bytes is not None else ""
+        yield f"measured {own.step_seconds:.3g} s a step of this layout (middle half {own.spread:.0%}){held}"
+    if (factor := known.factor) is None:
+        if own is None:
+            yield f"measured nothing of this layout, and nothing predicted that {known.file} could scale"
+    elif factor.memory is not None and not isinstance(memory, str):
+        most = max(stage.allocated for stage in memory.stages)
+        yield (
+            f"memory   x {factor.memory:.3g} measured: {format_bytes(round(most * factor.memory))} allocated "
+            f"on the fullest rank, not {format_bytes(most)}"
+        )
+
+
+def calibrated_words(factor: Factor) -> str:
+    """Return what an estimate is scaled by, and how sure that is."""
+    where = f" on {factor.host}" if factor.host else ""
+    layouts = f"{factor.layouts} layout{'s' if factor.layouts > 1 else ''}"
+    within = f": within {factor.error:.0%} on average" if factor.error is not None else ""
+    return f"x {factor.time:.3g} by {layouts} measured{where}{within}"
 
 
 def _rates(rates: Rates) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dsforge.layout.optimizers import ADAM_MOMENTS
+
 
 @dataclass(frozen=True, slots=True)
 class Experts:
@@ -134,6 +136,7 @@ class Job:
     `last_layers`: of these stages where layers are not dealt out evenly; `ends_count`: embedding and loss
     count as a layer each in dealing. `loss`: plain, compiled, or chunked, which never holds all logits.
     `expert_tp`: TP of experts where it is not that of the rest; `grouped_experts`: in one kernel.
+    `moments`: fp32 values that the optimizer keeps of a parameter.
     `lean_optimizer`: sums of gradients and Adam's moments in 16 bits. `deterministic`: kernels are, which
     needs cuBLAS's largest workspace. `fused_layers`: Transformer Engine's, where an engine can have them.
     `compiled`: by torch.compile.
@@ -170,6 +173,7 @@ class Job:
     expert_tp: int | None = None
     grouped_experts: bool = True
     lean_optimizer: bool = False
+    moments: int = ADAM_MOMENTS
     fp8_weights: bool = False
     deterministic: bool = False
     fused_layers: bool = True

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dsforge.layout.optimizers import ADAM_MOMENTS
+
 
 @dataclass(frozen=True, slots=True)
 class BytesPerParameter:
@@ -53,14 +55,19 @@ shares fp32 copies of both and two moments; bf16 accumulates gradients in fp32 (
 weights and moments; fp32 keeps both in 4 bytes."""
 
 
-def state_bytes(parameters: int, precision: str, zero: int, dp: int) -> dict[str, int]:
-    """Return bytes a rank holds for its parameters, by kind; shards are rounded up to whole elements."""
+def state_bytes(
+    parameters: int, precision: str, zero: int, dp: int, moments: int = ADAM_MOMENTS
+) -> dict[str, int]:
+    """Return bytes a rank holds for its parameters, by kind; shards are rounded up to whole elements.
+
+    `moments`: fp32 values that the optimizer keeps of each, two for Adam.
+    """
     each = ADAM[precision]
     shard = -(-parameters // dp)
     return {
         "parameters": each.parameters * (shard if zero >= 3 else parameters),
         "gradients": each.gradients * (shard if zero >= 2 else parameters),
-        "optimizer": each.optimizer * (shard if zero >= 1 else parameters),
+        "optimizer": (each.optimizer - 4 * (ADAM_MOMENTS - moments)) * (shard if zero >= 1 else parameters),
     }
 
 
@@ -106,18 +113,20 @@ class Shares:
     """A rank's parameters, and how many ranks hold the same ones.
 
     `copies`: replicas and parts of sequences. `expert_copies`: ranks of the stage with the same experts.
+    `moments`: fp32 values that the optimizer keeps of each.
     """
 
     shared: int
     copies: int
     experts: int = 0
     expert_copies: int = 1
+    moments: int = ADAM_MOMENTS
 
     def states(self, precision: str, zero: int, off: frozenset[str] = frozenset()) -> dict[str, int]:
         """Return bytes of model states by kind; kinds that are `off` the GPU take none."""
-        found = state_bytes(self.shared, precision, zero, self.copies)
+        found = state_bytes(self.shared, precision, zero, self.copies, self.moments)
         if self.experts:
-            more = state_bytes(self.experts, precision, zero, self.expert_copies)
+            more = state_bytes(self.experts, precision, zero, self.expert_copies, self.moments)
             found = {kind: size + more[kind] for kind, size in found.items()}
         return {kind: 0 if kind in off else size for kind, size in found.items()}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dsforge.base.errors import Finding
 from dsforge.launch import op_cache
-from dsforge.launch.comparison.known import warning
+from dsforge.launch.comparison.known import fault, warning
 from dsforge.launch.hosts import host_environ, probe_command
 from dsforge.launch.ssh import WIDTH
 from dsforge.launch.talk import SilenceError, Talk
@@ -45,7 +45,10 @@ class Builds:
             if one.built is not None and one.built.problem is not None:
                 yield _failed(one.host, f"its folder of kernels cannot be used: {one.built.problem}")
             for kernel, why in (one.built.failed if one.built else {}).items():
-                yield _failed(one.host, f"{kernel} cannot be built: {why}; PyTorch's own is used instead")
+                if kernel == op_cache.folder_of(op_cache.DISK):
+                    yield fault("DSF802", one.host, f"{op_cache.NO_DISK}: {why}", op_cache.LIBAIO)
+                else:
+                    yield _failed(one.host, f"{kernel} cannot be built: {why}; PyTorch's own is used instead")
 
 
 def _failed(host: str, message: str) -> Finding:

@@ -13,11 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from dsforge.base.caches import cache_root
+from dsforge.base.errors import DsforgeError
+from dsforge.base.exits import ExitCode
 from dsforge.rank import ops
 
 _BUILD_SECONDS = 1_800.0
-_BUILDERS = {"FusedAdam": "deepspeed.ops.op_builder:FusedAdamBuilder"}
-_FOLDERS = {"FusedAdam": "fused_adam"}
+_BUILDERS = {
+    "FusedAdam": "deepspeed.ops.op_builder:FusedAdamBuilder",
+    "CPUAdam": "deepspeed.ops.op_builder:CPUAdamBuilder",
+    "AsyncIO": "deepspeed.ops.op_builder:AsyncIOBuilder",
+}
+_FOLDERS = {"FusedAdam": "fused_adam", "CPUAdam": "cpu_adam", "AsyncIO": "async_io"}
+DISK = "AsyncIO"
+"""Reads and writes what is offloaded to a disk; the only kernel that nothing of PyTorch's stands in for."""
+_OFFLOADED = ("offload_optimizer", "offload_param")
+NO_DISK = "AsyncIO, by which states go to a disk, cannot be built"
+LIBAIO = "`apt install libaio-dev` on every host, or offload to the CPU"
 KERNELS = tuple(_FOLDERS.values())
 """The folders in `ops_dir` that kernels are built in."""
 
@@ -52,15 +63,22 @@ def builder_of(name: str) -> str:
 
 def needed_ops(accelerator: str, ds_config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the kernels that the engine would compile at start under this ds_config.json."""
-    if accelerator == "cpu":
-        return ()  # on a CPU torch's own Adam is rendered, which compiles nothing
+    zero = ds_config.get("zero_optimization") or {}
+    places = [str((zero.get(key) or {}).get("device", "none")) for key in _OFFLOADED]
+    disk = (DISK,) if "nvme" in places else ()
     optimizer = ds_config.get("optimizer") or {}
-    if str(optimizer.get("type", "")).lower() not in ("adam", "adamw"):
-        return ()
-    return () if (optimizer.get("params") or {}).get("torch_adam") else ("FusedAdam",)
+    is_adam = str(optimizer.get("type", "")).lower() in ("adam", "adamw")
+    if accelerator == "cpu" or not is_adam or (optimizer.get("params") or {}).get("torch_adam"):
+        return disk  # on a CPU torch's own Adam is rendered, which compiles nothing
+    return (("FusedAdam" if places[0] == "none" else "CPUAdam"), *disk)
 
 
-def build_ops(names: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Compile kernels in a process of their own; return why, a line for each that could not be built."""
-    failures = ((name, ops.build(builder_of(name), environ, _BUILD_SECONDS)) for name in names)
-    return tuple(f"{name} cannot be built: {why}" for name, why in failures if why is not None)
+def build_ops(names: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, str]:
+    """Compile kernels in a process of their own; return why, for each that could not be built."""
+    failures = {name: ops.build(builder_of(name), environ, _BUILD_SECONDS) for name in names}
+    return {name: why for name, why in failures.items() if why is not None}
+
+
+def no_disk(why: str) -> DsforgeError:
+    """Return that what is to lie on a disk cannot be read or written."""
+    return DsforgeError("DSF802", f"{NO_DISK}: {why}", hint=LIBAIO, exit_code=ExitCode.ENVIRONMENT)

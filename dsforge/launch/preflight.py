@@ -15,6 +15,7 @@ from dsforge.launch.checkout import check_options
 from dsforge.launch.checkpoints import check_checkpoints
 from dsforge.launch.external_resume import check_resume
 from dsforge.launch.launchers import launcher_of
+from dsforge.launch.offloading import check_disk
 from dsforge.launch.program import check_program
 from dsforge.launch.types import LaunchRequest
 from dsforge.launch.world import check_gpus, check_here
@@ -52,6 +53,7 @@ def look(request: LaunchRequest) -> Preflight:
 
     if launcher.here:
         tried(lambda: check_here(hosts))
+        tried(lambda: check_disk(request))
         tried(lambda: check_gpus(plan, environ, request.bundle.chosen_gpus))
     for name, package in launcher.programs:
         tried(partial(machine.check_installed, name, package, environ))

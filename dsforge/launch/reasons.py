@@ -97,6 +97,8 @@ _WORDS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
 _OF_CODES = {
     "DSF350": Reason.NUMERICS,
     "DSF310": Reason.NETWORK,
+    **dict.fromkeys(("DSF807", "DSF808", "DSF810"), Reason.RANKS_DIFFER),
+    "DSF809": Reason.PROGRAM,
     **dict.fromkeys(
         ("DSF301", "DSF302", "DSF306", "DSF312", "DSF320", "DSF330", "DSF339"), Reason.ENVIRONMENT
     ),

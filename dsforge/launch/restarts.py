@@ -41,6 +41,8 @@ POLICY = {
     Reason.CONFIGURATION: Again.NEVER,
     Reason.ENVIRONMENT: Again.NEVER,
     Reason.NUMERICS: Again.NEVER,
+    # What a missing reduction or another seed does, it would do again; a device that errs is not told apart.
+    Reason.RANKS_DIFFER: Again.NEVER,
     Reason.STOPPED: Again.NEVER,
 }
 BLAMES_THE_HOST = (Reason.HARDWARE, Reason.HOST_LOST)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import socket
 import time
@@ -15,7 +14,7 @@ from dsforge.base import lease, prctl, processes
 from dsforge.base.canonical import dump_line
 from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.files import append_line, reserved
-from dsforge.launch import machine, op_cache
+from dsforge.launch import machine
 from dsforge.launch.attempt import Attempt
 from dsforge.launch.cause import STOPPED, Cause, asked_to_stop
 from dsforge.launch.command import beginning, build_command, describe_launch
@@ -24,6 +23,7 @@ from dsforge.launch.dry_run import tell_starts
 from dsforge.launch.follow import SUPERVISOR
 from dsforge.launch.hosts import check_hosts, refuse
 from dsforge.launch.launchers import launcher_of
+from dsforge.launch.prebuild import prebuild
 from dsforge.launch.preflight import Preflight, look
 from dsforge.launch.program import missing_tools, unknown_revision
 from dsforge.launch.requeued import outcome_of, requeued_run
@@ -94,7 +94,7 @@ def _prepare(request: LaunchRequest, on_event: OnEvent, *, hosts_known: bool = F
     if launcher.ssh is not None and not hosts_known:
         found = _check_hosts(request, found, on_event)
     if launcher.software:
-        _prepare_ops(request, found, on_event)
+        prebuild(request, found, on_event)
     if request.plan.external is not None:
         for code, look_at in (("DSF216", unknown_revision), ("DSF217", missing_tools)):
             told = look_at(request.plan.external, request.recipe_root)
@@ -162,30 +162,6 @@ def _check_hosts(request: LaunchRequest, found: Preflight, on_event: OnEvent) ->
     told = f"{ready} are ready, asked in {time.monotonic() - begun:.1f} s"
     on_event(ProgressEvent(time.time(), "note", told))
     return replace(found, spares=spares)
-
-
-def _prepare_ops(request: LaunchRequest, found: Preflight, on_event: OnEvent) -> None:
-    try:
-        found.ops_dir.mkdir(parents=True, exist_ok=True)
-        for lock in op_cache.clear_stale_locks(found.ops_dir):
-            on_event(
-                ProgressEvent(time.time(), "prebuild", f"removed a lock that a killed build left: {lock}")
-            )
-    except OSError as error:
-        raise disk_error(found.ops_dir, error) from error
-    ds_config = json.loads(request.bundle.files.get("ds_config.json", "{}"))
-    names = op_cache.needed_ops(request.plan.accelerator, ds_config)
-    if names:
-        assert found.deepspeed is not None, "refused before"
-        path = os.pathsep.join(filter(None, (str(found.deepspeed.parent), request.environ.get("PATH"))))
-        ops_environ = {**request.environ, "TORCH_EXTENSIONS_DIR": str(found.ops_dir), "PATH": path}
-        if (python_path := machine.python_path(request.environ)) is not None:
-            ops_environ["PYTHONPATH"] = python_path
-        on_event(
-            ProgressEvent(time.time(), "prebuild", f"building {', '.join(names)} where it is not built yet")
-        )
-        for why in op_cache.build_ops(names, ops_environ):
-            on_event(ProgressEvent(time.time(), "prebuild", f"the ranks use PyTorch's fused AdamW: {why}"))
 
 
 def _requeues(request: LaunchRequest) -> bool:

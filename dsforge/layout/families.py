@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict
 
 from dsforge.catalog.families import Family
@@ -40,7 +40,8 @@ def differences(
 ) -> list[str]:
     """Return what tells a shape from the nearest of some plain families; empty when it is of one of them.
 
-    A window that no sequence of `seq_len` tokens leaves changes nothing, nor do the traits `besides`.
+    A window that no sequence of `seq_len` tokens leaves changes nothing, nor do the traits `besides`;
+    `experts` among them are those that a router alone chooses from.
     """
     own = {trait: value for trait, value in asdict(shape.traits).items() if trait not in besides}
     if "window" in own and shape.traits.window is not None and shape.traits.window >= seq_len:
@@ -49,13 +50,25 @@ def differences(
         ([(k, v) for k, v in own.items() if v != getattr(family.traits, k)] for family in plain), key=len
     )
     found = [_in_words(trait, value) for trait, value in nearest]
-    if shape.experts is not None:
-        found.append(f"{shape.experts.count} experts")
+    found.extend(_experts(shape, taken="experts" in besides))
     if shape.latent is not None:
         found.append("latent attention")
     if shape.embedding_width != shape.hidden:
         found.append(f"embeddings of width {shape.embedding_width}")
     return found
+
+
+def _experts(shape: Shape, *, taken: bool) -> Iterator[str]:
+    experts = shape.experts
+    if experts is not None and not taken:
+        yield f"{experts.count} experts"
+    elif experts is not None:
+        if experts.shared_ffn_hidden:
+            yield "an expert that all tokens share"
+        if experts.router_bias:
+            yield "a bias of the router"
+        if shape.traits.mlp_bias:
+            yield "biases of experts"
 
 
 def _in_words(trait: str, value: object) -> str:

@@ -7,10 +7,11 @@ from dataclasses import fields
 from typing import Any
 
 from dsforge.base.errors import DsforgeError
+from dsforge.catalog.families import Experts
 from dsforge.catalog.hf.training import training_config
 from dsforge.layout.shape import Shape, resolve_shape
 
-_FREE = ("name", "arch", "nominal_parameters", "traits")
+_FREE = ("name", "arch", "nominal_parameters", "traits", "experts")
 """Fields of a shape that say nothing of the model, or that are compared one by one."""
 
 
@@ -41,7 +42,7 @@ def _gpt2(shape: Shape) -> dict[str, Any]:
 
 
 def _llama_like(shape: Shape) -> dict[str, Any]:
-    traits = shape.traits
+    traits, experts = shape.traits, shape.experts
     config = {
         "model_type": "llama",
         "vocab_size": shape.vocab,
@@ -57,13 +58,37 @@ def _llama_like(shape: Shape) -> dict[str, Any]:
         "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_theta},
         "tie_word_embeddings": shape.tied,
     }
-    if traits.qk_norm:
+    if experts is not None:
+        config |= _experts(experts, qwen=traits.qk_norm)
+        if traits.qk_norm:
+            config |= {"attention_bias": traits.qkv_bias}
+        elif traits.window is not None:
+            config |= {"sliding_window": traits.window}
+    elif traits.qk_norm:
         config |= {"model_type": "qwen3", "attention_bias": traits.qkv_bias}
     elif traits.qkv_bias and not traits.output_bias:
         config |= {"model_type": "qwen2"}
     elif traits.window is not None:
         config |= {"model_type": "mistral", "sliding_window": traits.window}
     return config
+
+
+def _experts(experts: Experts, *, qwen: bool) -> dict[str, Any]:
+    if not qwen:
+        return {
+            "model_type": "mixtral",
+            "intermediate_size": experts.ffn_hidden,
+            "num_local_experts": experts.count,
+            "num_experts_per_tok": experts.active,
+        }
+    return {
+        "model_type": "qwen3_moe",
+        "moe_intermediate_size": experts.ffn_hidden,
+        "num_experts": experts.count,
+        "num_experts_per_tok": experts.active,
+        "norm_topk_prob": experts.normalised,
+        "mlp_only_layers": list(experts.dense_layers),
+    }
 
 
 def misfits(shape: Shape) -> list[str]:
@@ -86,7 +111,12 @@ def config_faults(found: Mapping[str, Any], wanted: Mapping[str, Any], name: str
 
 def _unlike(found: Shape, wanted: Shape) -> Iterator[str]:
     learned = wanted.traits.position == "learned"
-    for one, other in ((found, wanted), (found.traits, wanted.traits)):
+    pairs: list[tuple[Any, Any]] = [(found, wanted), (found.traits, wanted.traits)]
+    if found.experts is not None and wanted.experts is not None:
+        pairs.append((found.experts, wanted.experts))
+    elif found.experts != wanted.experts:
+        yield "no experts" if found.experts is None else f"{found.experts.count} experts"
+    for one, other in pairs:
         for field in fields(one):
             free = field.name in _FREE or (field.name == "max_positions" and not learned)
             is_, should = getattr(one, field.name), getattr(other, field.name)

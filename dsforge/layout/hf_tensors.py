@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dsforge.layout.hf_experts import Tensor, expert_tensors, layers_with_experts
 from dsforge.layout.shape import Shape, resolve_shape
-
-Tensor = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,9 @@ def _llama_like(shape: Shape) -> Iterator[Tensor]:
             yield f"{at}.self_attn.q_norm.weight", (width,)
             yield f"{at}.self_attn.k_norm.weight", (width,)
         yield f"{at}.post_attention_layernorm.weight", (hidden,)
+        if layer in layers_with_experts(shape):
+            yield from expert_tensors(shape, layer)
+            continue
         for name in ("gate", "up"):
             yield from _linear(f"{at}.mlp.{name}_proj", shape.ffn_hidden, hidden, biased=traits.mlp_bias)
         yield from _linear(f"{at}.mlp.down_proj", hidden, shape.ffn_hidden, biased=traits.mlp_bias)

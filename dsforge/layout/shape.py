@@ -13,6 +13,7 @@ from dsforge.layout.attention import attention_parameters
 from dsforge.layout.embedding import embedding_parameters, head_parameters, norm_parameters
 from dsforge.layout.mlp import idle_parameters, layer_mlp
 from dsforge.recipe.sections import ShapeSection
+from dsforge.records.layer_times import LayerTimes
 
 VOCAB_DIVISOR = 128
 """Megatron pads the vocabulary to this times TP (megatron/training/tokenizer: vocab_size_with_padding)."""
@@ -41,6 +42,8 @@ class Shape:
     traits: Traits
     experts: Experts | None = None
     latent: LatentAttention | None = None
+    times: LayerTimes | None = None
+    """What its pieces took where they were measured: stages may be dealt out by it."""
 
     def mlp_widths(self) -> tuple[int, ...]:
         """Return the different widths of the MLPs that TP splits, the widest first."""
@@ -116,6 +119,9 @@ def shape_of(row: Mapping[str, Any], name: str, nominal: int | None, seq_len: in
     hidden, heads = row["hidden"], row["heads"]
     # Llama's feed-forward width: 2/3 of 4 x hidden, up to a multiple of 256 (Touvron et al. 2023, sec. 2.2).
     default_ffn = -(-(8 * hidden // 3) // 256) * 256 if family.traits.gated else 4 * hidden
+    experts = _experts(row.get("experts"))
+    if experts is not None and not experts.dense_layers:
+        default_ffn = experts.ffn_hidden
     return Shape(
         name=name,
         arch=family.name,
@@ -133,7 +139,7 @@ def shape_of(row: Mapping[str, Any], name: str, nominal: int | None, seq_len: in
         nominal_parameters=nominal,
         embedding_width=row.get("embedding_width", hidden),
         traits=replace(family.traits, **{key: row[key] for key in TRAITS if key in row}),
-        experts=_experts(row.get("experts")),
+        experts=experts,
         latent=LatentAttention(**row["latent"]) if "latent" in row else None,
     )
 

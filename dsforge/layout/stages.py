@@ -39,9 +39,9 @@ def split_uniform(layers: int, pp: int) -> list[int]:
 def split_by_weight(layer: int, first_extra: int, last_extra: int, layers: int, pp: int) -> list[int]:
     """Return layers a stage that make the heaviest stage lightest, every stage holding one at least.
 
-    Weights are parameters: of one layer, of the embedding on stage 0, of the head on the last. As the
-    layers weigh the same, giving each in turn to the lightest stage is optimal. Ties go to the later
-    stage, for the first one also keeps most activations under 1F1B.
+    Weights are of one layer, of the embedding on stage 0, of the head on the last. As the layers weigh the
+    same, giving each in turn to the lightest stage is optimal. Ties go to the later stage, for the first one
+    also keeps most activations under 1F1B.
     """
     extras = [0] * pp
     extras[0] += first_extra
@@ -93,7 +93,7 @@ def _filled(layers: list[int], first_extra: int, last_extra: int, pp: int, limit
 
 
 def assign(shape: Shape, pp: int, method: str, vocab: int, vp: int = 1) -> list[StageLayers]:
-    """Return the stages for `uniform` or `parameters`; needs layers >= PP x VP.
+    """Return the stages for `uniform`, `parameters` or `measured`; needs layers >= PP x VP.
 
     With virtual stages all blocks are of one size, dealt out in turn (Narayanan et al. 2021, section 2.2).
     """
@@ -106,9 +106,7 @@ def assign(shape: Shape, pp: int, method: str, vocab: int, vp: int = 1) -> list[
     if method == "uniform" or pp == 1:
         counts = split_uniform(shape.layers, pp)
     else:
-        embedding = sum(embedding_parameters(shape, vocab).values())
-        head = sum(head_parameters(shape, vocab, shared=False).values())
-        weights = [sum(shape.layer_parameters(layer).values()) for layer in range(shape.layers)]
+        embedding, weights, head = _weights(shape, method, vocab)
         if len(set(weights)) == 1:
             counts = split_by_weight(weights[0], embedding, head, shape.layers, pp)
         else:
@@ -119,6 +117,19 @@ def assign(shape: Shape, pp: int, method: str, vocab: int, vp: int = 1) -> list[
         stages.append(StageLayers(stage, first, count, stage == 0, stage == pp - 1))
         first += count
     return stages
+
+
+def _weights(shape: Shape, method: str, vocab: int) -> tuple[int, list[int], int]:
+    """Return what the embedding, each layer and the head weigh: parameters, or measured nanoseconds.
+
+    Where nothing is measured a rule refuses `measured` (DSF795), and parameters stand in.
+    """
+    times = shape.times if method == "measured" else None
+    if times is not None:
+        return times.embedding.weight, [times.layer.weight] * shape.layers, times.head.weight
+    embedding = sum(embedding_parameters(shape, vocab).values())
+    head = sum(head_parameters(shape, vocab, shared=False).values())
+    return embedding, [sum(shape.layer_parameters(layer).values()) for layer in range(shape.layers)], head
 
 
 def stage_components(

@@ -11,17 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.families import Experts
 from dsforge.catalog.hf.reader import model_row
-from dsforge.plan.types import Plan
+from dsforge.plan.types import Model, Plan
 from dsforge.recipe.model import Recipe
 
 _HEAD_WIDTH = 16
 _VOCAB = 257
 """Bytes and an end mark: their skewed frequencies are learnt in a few steps, and no TP divides it."""
 _SEQ_LEN = 64
+_EXPERTS = ("count", "active", "ffn_hidden", "normalised", "dense_layers")
+"""What a shape written out can say of experts."""
+_FEW_EXPERTS = 4
 _SMALL_MODEL = 2_000_000
 """Parameters up to which a model is kept as it is."""
 _STEPS = 20
@@ -87,17 +92,22 @@ def shrink(
     use("parallel.dp", layout.dp, dp, "two replicas show everything that more would" if dp == 2 else limit)
     use("parallel.cp", layout.cp, 1, "a short sequence stays in one piece")
     vp = use("parallel.vp", layout.vp, _parts(layout.vp) if pp > 1 else 1, "few layers make few parts")
+    why = "it needs stages, and the interleaved one virtual ones"
+    schedule = use("parallel.schedule", layout.schedule, _schedule(layout.schedule, pp, vp), why)
+    partition = layout.partition if layout.partition != "measured" else "parameters"
+    use("parallel.partition", layout.partition, partition, "what was measured is the whole model")
     asked = layout.sequence_parallel
     whole = "an external program's ranks of a CPU, or ranks without TP, hold whole sequences"
     splits = tp > 1 and (gpu != "cpu" or recipe.external is None)
     is_split = use("parallel.sequence_parallel", asked, asked and splits, whole)
     tiny = "a tiny shape trains through the same code"
     small = plan.parameters.total <= _SMALL_MODEL and _splits(plan, tp)
-    shape = _own_shape(plan) if small else _tiny_shape(plan, tp, pp, vp)
+    ep = use("parallel.ep", layout.ep, gcd(layout.ep, tp * dp), "ranks of a stage that are left")
+    shape = _own_shape(plan) if small else _tiny_shape(plan, tp, pp, vp, ep)
     if learn_fast:
         shape["vocab"] = min(shape["vocab"], _VOCAB)
-    for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab"):
-        use(f"model.{key}", getattr(model, key), shape[key], tiny)
+    for key, own, shrunk in _shape_changes(model, shape):
+        use(f"model.{key}", own, shrunk, tiny)
     seq_len = use("batch.seq_len", batch.seq_len, min(batch.seq_len, _SEQ_LEN), tiny)
     if model.position == "learned":
         shape["max_positions"] = seq_len
@@ -112,14 +122,9 @@ def shrink(
     )
     every = plan.train.recompute_every
     block = use("train.recompute_every", every, min(every, shape["layers"] // pp), "a stage has fewer layers")
-    validation: dict[str, Any] = {"eval_samples": None}
-    if plan.train.eval_every:
-        every = min(plan.train.eval_every, steps // 2)
-        validation["eval_every"] = use("train.eval_every", plan.train.eval_every, every, few)
-        samples = min(plan.train.eval_samples, 2 * size)
-        validation["eval_samples"] = use(
-            "train.eval_samples", plan.train.eval_samples, samples // size * size, few
-        )
+    validation = _validation(plan, steps, size)
+    for key, value in validation.items():
+        use(f"train.{key}", getattr(plan.train, key) if plan.train.eval_every else None, value, few)
     use("cluster.nodes", layout.nodes, 1, "one machine")
     use(
         "cluster.gpu",
@@ -139,14 +144,14 @@ def shrink(
         "cluster": {"nodes": 1, "gpus_per_node": tp * pp * dp, "gpu": gpu},
         "parallel": {
             "vp": vp,
-            "ep": layout.ep,
-            "schedule": "1f1b" if vp == 1 and layout.vp > 1 else layout.schedule,
+            "ep": ep,
+            "schedule": schedule,
             "tp": tp,
             "pp": pp,
             "dp": dp,
             "sequence_parallel": is_split,
             "zero": layout.zero,
-            "partition": layout.partition if shape["layers"] % pp == 0 else "parameters",
+            "partition": partition if shape["layers"] % pp == 0 else "parameters",
         },
         "offload": {**recipe.offload.model_dump(), **plan.offload.model_dump()},
         "batch": {"global": size, "micro": micro, "seq_len": seq_len},
@@ -169,13 +174,36 @@ def shrink(
     return Shrunk(data, tuple(changes))
 
 
+def _shape_changes(model: Model, shape: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield key, the model's value and the shape's, of each that both have."""
+    for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab"):
+        if key in shape:
+            yield key, getattr(model, key), shape[key]
+    for key, value in shape.get("experts", {}).items():
+        yield f"experts.{key}", getattr(model.experts, key), value
+
+
 def _lost_traits(recipe: Recipe, plan: Plan) -> Iterator[tuple[str, Any]]:
     """Yield the traits of a `config.json` that a shape written out cannot say."""
     if plan.model.hf_config is not None:
         row = model_row(plan.model.hf_config, plan.model.name)
         for trait in capabilities(recipe.trainer).traits:
-            if row.get(trait):
+            if trait != "experts" and row.get(trait):
                 yield trait, row[trait]
+
+
+def _validation(plan: Plan, steps: int, batch: int) -> dict[str, Any]:
+    """Return how a run of so many steps validates: twice at least, on whole batches."""
+    if not plan.train.eval_every:
+        return {"eval_samples": None}
+    samples = min(plan.train.eval_samples, 2 * batch)
+    return {"eval_every": min(plan.train.eval_every, steps // 2), "eval_samples": samples // batch * batch}
+
+
+def _schedule(schedule: str, pp: int, vp: int) -> str:
+    """Return the schedule of so many stages, which 1F1B serves whatever their number."""
+    needs_more = (schedule == "interleaved" and vp == 1) or (schedule == "gpipe" and pp == 1)
+    return "1f1b" if needs_more else schedule
 
 
 def _degrees(tp: int, pp: int, dp: int, max_ranks: int) -> tuple[int, int, int]:
@@ -198,12 +226,36 @@ def _degrees(tp: int, pp: int, dp: int, max_ranks: int) -> tuple[int, int, int]:
 def _splits(plan: Plan, tp: int) -> bool:
     """Where the machine holds fewer ranks, TP differs from the one the recipe was checked for."""
     model = plan.model
-    return all(width % tp == 0 for width in (model.heads, model.kv_heads, model.ffn_hidden))
+    width = model.ffn_hidden if model.experts is None else gcd(model.ffn_hidden, model.experts.ffn_hidden)
+    return all(size % tp == 0 for size in (model.heads, model.kv_heads, width))
 
 
 def _own_shape(plan: Plan) -> dict[str, Any]:
-    keys = ("arch", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab", "tied")
-    return {**{key: getattr(plan.model, key) for key in keys}, **_fixed(plan)}
+    keys = ("arch", "layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "tied")
+    shape = {**{key: getattr(plan.model, key) for key in keys}, **_fixed(plan)}
+    experts = plan.model.experts
+    kept = None if experts is None else {key: getattr(experts, key) for key in _EXPERTS}
+    return {**shape, **_mlp(plan.model.ffn_hidden, kept)}
+
+
+def _mlp(width: int, experts: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the keys of a shape's MLPs; where all layers have experts there is no other width."""
+    if experts is None:
+        return {"ffn_hidden": width}
+    return {"experts": experts, **({"ffn_hidden": width} if experts["dense_layers"] else {})}
+
+
+def _tiny_experts(experts: Experts | None, layers: int, width: int, ep: int) -> dict[str, Any] | None:
+    """Return a few experts a rank, of a tiny width, in the layers of a tiny shape."""
+    if experts is None:
+        return None
+    return {
+        "count": ep * min(experts.count // ep, max(_FEW_EXPERTS // ep, 2)),
+        "active": min(experts.active, 2),
+        "ffn_hidden": width,
+        "normalised": experts.normalised,
+        "dense_layers": tuple(layer for layer in experts.dense_layers if layer < layers - 1),
+    }
 
 
 def _fixed(plan: Plan) -> dict[str, Any]:
@@ -218,21 +270,22 @@ def _parts(vp: int) -> int:
     return next((part for part in range(2, vp + 1) if vp % part == 0), 1)
 
 
-def _tiny_shape(plan: Plan, tp: int, pp: int, vp: int) -> dict[str, Any]:
+def _tiny_shape(plan: Plan, tp: int, pp: int, vp: int, ep: int) -> dict[str, Any]:
     model = plan.model
     grouped = model.kv_heads < model.heads
     kv_heads = tp if grouped else max(tp, 4 // tp * tp)
     heads = kv_heads * (2 if grouped else 1)
     hidden = heads * _HEAD_WIDTH
     ffn = 4 * hidden if model.arch == "gpt" else -(-(8 * hidden // 3) // (8 * tp)) * 8 * tp
+    layers = min(model.layers // pp, max(2, vp)) * pp
     return {
         "arch": model.arch,
-        "layers": min(model.layers // pp, max(2, vp)) * pp,
+        "layers": layers,
         "hidden": hidden,
         "heads": heads,
         "kv_heads": kv_heads,
         "head_dim": _HEAD_WIDTH,
-        "ffn_hidden": ffn,
+        **_mlp(ffn, _tiny_experts(model.experts, layers, ffn, ep)),
         "vocab": min(model.vocab, _VOCAB),
         "tied": model.tied,
         **_fixed(plan),

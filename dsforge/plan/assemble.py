@@ -7,6 +7,7 @@ from math import ceil
 from typing import Any
 
 from dsforge import __version__
+from dsforge.base.canonical import sha256_text
 from dsforge.base.errors import Finding
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.hf.training import training_config
@@ -43,6 +44,7 @@ from dsforge.recipe.interface import AUTO, is_found_on_hosts
 from dsforge.recipe.job_sections import KubernetesSection, PbsSection, SlurmSection
 from dsforge.recipe.settled import SettledRecipe
 
+_WHY_OFF = {"output_router_logits": "`train.balance_loss` is what keeps experts evenly used"}
 BUILTIN_VOCAB_LIMIT = 4096
 """Largest tokenizer trained on the built-in corpus: a few megabytes of text fill no more."""
 
@@ -65,7 +67,9 @@ def assemble(
         hf_config = training_config(given, shape.name)
         off = (key for key, value in hf_config.items() if value == 0.0 and given.get(key, value) != value)
         for key in sorted(off):
-            resolved.decide(f"model.{key}", hf_config[key], "the trainer applies no dropout")
+            resolved.decide(
+                f"model.{key}", hf_config[key], _WHY_OFF.get(key, "the trainer applies no dropout")
+            )
     values = values_of(recipe, shape, hardware, resolved)
     section = program_of(recipe)
     external = program(section, values) if section else None
@@ -145,6 +149,7 @@ def _layout(recipe: SettledRecipe, shape: Shape, resolved: Resolved) -> Layout:
         zero=resolved.zero,
         schedule=parallel.schedule,
         partition=parallel.partition,
+        partition_weights_sha256=sha256_text(shape.times.to_json()) if shape.times else None,
         sequence_parallel=parallel.sequence_parallel,
         engine="pipeline" if parallel.pp > 1 else "module",
         stages=tuple(stages),

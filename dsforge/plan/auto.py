@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.engines.capabilities import Capabilities, capabilities
 from dsforge.catalog.tables import Hardware
 from dsforge.cost.states import Shares, Total, off_the_gpu
 from dsforge.external.vocabulary import vocab_divisor
 from dsforge.layout.batch import BatchTriple, solve
+from dsforge.layout.offload import least_stage
+from dsforge.layout.optimizers import moments
 from dsforge.layout.shape import Shape, padded_vocab
 from dsforge.layout.stages import StageLayers, assign, held
 from dsforge.plan.types import Decision
@@ -85,9 +87,10 @@ def _stages(recipe: SettledRecipe, shape: Shape, out: Resolved) -> None:
     if out.dp is None:
         return
     copies = out.dp * cp
+    kept = moments(recipe.optimizer.type, recipe.optimizer.momentum)
     for stage in out.stages:
-        one = held(shape, stage, vocab, tp, ep)
-        out.shares_of_stage += (Shares(one.shared, copies, one.experts, max(1, tp * copies // ep)),)
+        one = held(shape, stage, vocab * capabilities(recipe.trainer).tables(tp), tp, ep)
+        out.shares_of_stage += (Shares(one.shared, copies, one.experts, max(1, tp * copies // ep), kept),)
 
 
 def _fullest(recipe: SettledRecipe, out: Resolved, zero: int) -> Total | None:
@@ -111,41 +114,52 @@ def _zero(recipe: SettledRecipe, hardware: Hardware, out: Resolved) -> None:
     if wanted != "auto":
         out.zero = wanted
         return
+    decided = _given_stage(recipe, out) or _fitting_stage(recipe, hardware, out)
+    if decided is not None:
+        out.zero, why = decided
+        out.decide("parallel.zero", out.zero, why)
+
+
+def _given_stage(recipe: SettledRecipe, out: Resolved) -> tuple[int, str] | None:
+    """Return the one ZeRO stage that trainer, pipeline, offload or a single replica leave, and why."""
     trainer = capabilities(recipe.trainer)
     honoured = trainer.honours.get("parallel.zero")
     if honoured is not None and honoured.values[1:] == ("auto",):
-        out.zero = honoured.values[0]
-        out.decide("parallel.zero", out.zero, f"the only stage: {honoured.why}")
-        return
+        return honoured.values[0], f"the only stage: {honoured.why}"
     if recipe.parallel.pp > 1:
-        out.zero = 1
         why = "with a pipeline DeepSpeed takes ZeRO-1 at most, and clips right with it"
-        out.decide("parallel.zero", 1, why if trainer.deepspeed else honoured.why if honoured else why)
-        return
-    if out.dp is None or not out.shares_of_stage:
-        return
+        return 1, why if trainer.deepspeed else honoured.why if honoured else why
+    return _stage_of_replicas(recipe, out, trainer) if out.dp is not None and out.shares_of_stage else None
+
+
+def _stage_of_replicas(recipe: SettledRecipe, out: Resolved, trainer: Capabilities) -> tuple[int, str] | None:
+    """Return the one ZeRO stage that offload or a single replica leave, and why."""
+    least = least_stage(recipe.offload.optimizer, recipe.offload.parameters) if trainer.deepspeed else 0
+    if least == 3 or (least and out.dp == 1):
+        return least, "the lowest under which DeepSpeed offloads to these places"
     if out.dp == 1 and recipe.train.precision == "fp32" and trainer.takes("parallel.zero", 0):
-        out.zero = 0
-        out.decide("parallel.zero", 0, "one replica: there is nothing to share states with")
-        return
+        return 0, "one replica: there is nothing to share states with"
     if out.dp == 1 and trainer.deepspeed:
-        out.zero = 1
-        out.decide("parallel.zero", 1, "one replica; in 16 bits DeepSpeed's ZeRO-0 trains wrongly (DSF122)")
-        return
+        return 1, "one replica; in 16 bits DeepSpeed's ZeRO-0 trains wrongly (DSF122)"
+    return None
+
+
+def _fitting_stage(recipe: SettledRecipe, hardware: Hardware, out: Resolved) -> tuple[int, str] | None:
+    """Return the lowest ZeRO stage whose states leave room for the rest, and why."""
+    if out.dp is None or not out.shares_of_stage:
+        return None
     room = hardware.memory_bytes
     if room is None:
-        out.zero, why = 1, "the machine's memory is not catalogued"
-    else:
-        limit = f"{ROOM_FOR_STATES:.0%} of the GPU"
-        stages = [stage for stage in (1, 2, 3) if trainer.takes("parallel.zero", stage)]
-        why = f"the highest: with any, model states and fp32 sums take more than {limit}"
-        out.zero = stages[-1]
-        for stage in stages:
-            need = _fullest(recipe, out, stage)
-            if need is not None and need.bytes <= ROOM_FOR_STATES * room:
-                out.zero, why = stage, f"the lowest with model states and fp32 sums within {limit}"
-                break
-    out.decide("parallel.zero", out.zero, why)
+        return 1, "the machine's memory is not catalogued"
+    limit = f"{ROOM_FOR_STATES:.0%} of the GPU"
+    trainer = capabilities(recipe.trainer)
+    most = trainer.zero_under_tp if recipe.parallel.tp > 1 else 3
+    stages = [stage for stage in range(1, most + 1) if trainer.takes("parallel.zero", stage)]
+    for stage in stages:
+        need = _fullest(recipe, out, stage)
+        if need is not None and need.bytes <= ROOM_FOR_STATES * room:
+            return stage, f"the lowest with model states and fp32 sums within {limit}"
+    return stages[-1], f"the highest: with any, model states and fp32 sums take more than {limit}"
 
 
 def _batch(recipe: SettledRecipe, out: Resolved) -> None:

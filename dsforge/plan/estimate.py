@@ -12,6 +12,7 @@ from dsforge.cost.job import Job
 from dsforge.cost.operations import hardware_operations, model_operations
 from dsforge.cost.step import StepSeconds, step_seconds
 from dsforge.plan.job import job_of
+from dsforge.plan.measurements import Factor
 from dsforge.plan.run_cost import Prices, RunCost, run_cost
 from dsforge.plan.types import Plan
 
@@ -38,6 +39,7 @@ class Estimate:
     `full` counts attention whole, `causal` its lower half; see `CONVENTION` and cost/operations.py. `error`:
     the mean relative error of the cost model on runs that its fit had not seen, by kind. `engine`: whose
     measurements its constants are from. `measured`: the GPU's rates are, else they are told from its peaks.
+    `calibrated`: by what layouts measured here the parts are scaled, `error` then theirs, if several.
     """
 
     step: StepSeconds
@@ -51,6 +53,7 @@ class Estimate:
     engine: str
     measured: bool
     error: float
+    calibrated: Factor | None = None
 
     def to_json_value(self) -> dict[str, Any]:
         """Return the JSON-ready mapping, the step's total beside its parts."""
@@ -59,12 +62,14 @@ class Estimate:
         return made
 
 
-def estimate(plan: Plan, prices: Prices | None = None, shape: str | None = None) -> Estimate | str:
+def estimate(
+    plan: Plan, prices: Prices | None = None, shape: str | None = None, factor: Factor | None = None
+) -> Estimate | str:
     """Return the estimate of a plan, or in words why there is none. `shape`: a rented machine."""
     job = job_of(plan, shape)
     if isinstance(job, str):
         return job
-    step = step_seconds(job)
+    step = scaled(step_seconds(job), factor)
     tokens = plan.batch.global_size * plan.batch.seq_len
     per_gpu = tokens / step.total / plan.layout.world_size
     active = plan.parameters.active or plan.parameters.total
@@ -81,8 +86,15 @@ def estimate(plan: Plan, prices: Prices | None = None, shape: str | None = None)
         run=run_cost(plan, step.total, prices or Prices()),
         engine=calibration().basis(job.engine),
         measured=job.machine.measured,
-        error=_error(job),
+        error=factor.error if factor is not None and factor.error is not None else _error(job),
+        calibrated=factor,
     )
+
+
+def scaled(step: StepSeconds, factor: Factor | None) -> StepSeconds:
+    """Return a step's parts, each times what a calibration says of the whole."""
+    by = 1.0 if factor is None else factor.time
+    return StepSeconds(**{name: by * seconds for name, seconds in asdict(step).items()})
 
 
 def _rates(tokens_per_second: float, asked: float, computed: float, peak: float | None) -> Rates:

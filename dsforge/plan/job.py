@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.tables import cluster_shapes
 from dsforge.cost.calibration import calibration
 from dsforge.cost.job import Experts, Job, Latent, Machine, Work
 from dsforge.cost.machine import machine_of
+from dsforge.layout.optimizers import moments
 from dsforge.plan.types import Model, Plan
 
 _OTHER_GPU = "a GPU with published step times: `dsforge presets list`"
@@ -62,8 +64,8 @@ def measured(
     return Measured(machine, engine)
 
 
-def work_of(model: Model, seq_len: int, *, dropout: bool) -> Work:
-    """Return the work of a model's layers."""
+def work_of(model: Model, seq_len: int, *, dropout: bool, tables: int = 1) -> Work:
+    """Return the work of a model's layers; `tables`: how many times a TP group holds embedding and head."""
     mixture, latent = model.experts, model.latent
     experts = None
     if mixture is not None:
@@ -81,7 +83,7 @@ def work_of(model: Model, seq_len: int, *, dropout: bool) -> Work:
         kv_heads=model.kv_heads,
         head_dim=model.head_dim,
         ffn_hidden=model.ffn_hidden,
-        vocab=model.padded_vocab,
+        vocab=model.padded_vocab * tables,
         seq_len=seq_len,
         gated=model.activation in ("swiglu", "geglu"),
         experts=experts,
@@ -104,7 +106,12 @@ def job_of(plan: Plan, shape: str | None = None) -> Job | str:
     if isinstance(known, str):
         return known
     return Job(
-        work=work_of(plan.model, plan.batch.seq_len, dropout=train.dropout > 0),
+        work=work_of(
+            plan.model,
+            plan.batch.seq_len,
+            dropout=train.dropout > 0,
+            tables=capabilities(plan.trainer).tables(layout.tp),
+        ),
         machine=known.machine,
         engine=known.engine,
         gpus=layout.world_size,
@@ -122,6 +129,7 @@ def job_of(plan: Plan, shape: str | None = None) -> Job | str:
         sequence_parallel=layout.sequence_parallel,
         flash_attention=train.attention_dropout == 0,
         offload=offload.optimizer != "none",
+        moments=moments(plan.optimizer.type, plan.optimizer.momentum),
         offload_parameters=offload.parameters != "none",
         on_nvme="nvme" in (offload.optimizer, offload.parameters),
         schedule=layout.schedule,

@@ -35,7 +35,7 @@ class MemoryEdit:
 
 
 def edits_that_fit(loaded: LoadedRecipe, plan: Plan) -> list[MemoryEdit]:
-    """Return the edits after which the plan fits, those first that cost least time a step.
+    """Return the edits after which the plan fits, those first that cost least time a step, offload last.
 
     Each way out (micro-batch, recomputation, ZeRO, sequence parallelism, TP, PP, offload) is gone as far as
     it takes, first alone, then with full recomputation and micro-batches of one sample. Rules and the
@@ -45,11 +45,17 @@ def edits_that_fit(loaded: LoadedRecipe, plan: Plan) -> list[MemoryEdit]:
     if len(found) < MOST:
         found += _try(loaded, plan, {"batch.micro": 1, "train.recompute": "full"})
     best: list[MemoryEdit] = []
-    for one in sorted(found, key=lambda edit: (edit.step_seconds, len(edit.changes))):
+    for one in sorted(found, key=_order):
         # What only adds to an edit that is no slower is no way of its own.
         if not any(other.changes.items() <= one.changes.items() for other in best):
             best.append(one)
     return best[:MOST]
+
+
+def _order(edit: MemoryEdit) -> tuple[bool, float, int]:
+    # What offload costs is estimated, and not held against any published run.
+    offloads = any(key.startswith("offload.") for key in edit.changes)
+    return offloads, edit.step_seconds, len(edit.changes)
 
 
 def _try(loaded: LoadedRecipe, plan: Plan, base: Mapping[str, Any]) -> list[MemoryEdit]:

@@ -13,6 +13,7 @@ from dsforge.layout.hf_config import config_of
 from dsforge.layout.shape import Shape, resolve_shape
 from dsforge.plan.assemble import assemble
 from dsforge.plan.auto import Resolved, resolve_autos
+from dsforge.plan.measurements import layer_times
 from dsforge.plan.program import engine_of, values_of, with_defaults
 from dsforge.plan.search.best import Objective
 from dsforge.plan.search.candidate import Candidate
@@ -129,6 +130,13 @@ def look_up(loaded: LoadedRecipe) -> tuple[Shape | None, Hardware | None, list[F
         hardware = find_hardware(recipe.cluster.gpu)
     except DsforgeError as error:
         problems.append(_as_finding(error, "cluster.gpu", loaded.place("cluster.gpu")))
+    if shape is not None and loaded.partition_weights is not None and recipe.parallel.partition_weights:
+        key = "parallel.partition_weights"
+        try:
+            shape = replace(shape, times=layer_times(loaded.partition_weights))
+        except DsforgeError as error:
+            problems.append(_as_finding(error, key, loaded.place(key)))
+            shape = None
     return shape, hardware, problems
 
 

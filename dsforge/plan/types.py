@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from dsforge.catalog.families import Experts, LatentAttention
 
 SCHEMA_VERSION = 1
-PRINTED = ("estimate", "schedule", "layouts", "memory")
+PRINTED = ("estimate", "schedule", "layouts", "memory", "calibration")
 """What `plan --json` prints beside the plan."""
 
 
@@ -97,9 +97,16 @@ class Layout(Frozen):
     zero: int
     schedule: str
     partition: str
+    partition_weights_sha256: str | None = None
+    """Of the canonical JSON of the file that layers are dealt out by."""
     sequence_parallel: bool = False
     engine: Literal["pipeline", "module"]
     stages: tuple[Stage, ...]
+
+    @property
+    def expert_tp(self) -> int:
+        """TP of the experts: those that several ranks share out stay whole."""
+        return self.tp if self.ep == 1 else 1
 
     @property
     def fullest_rank_bytes(self) -> int:
@@ -124,8 +131,21 @@ class Batch(Frozen):
     seq_len: int
 
 
+class Checks(Frozen):
+    """How a run checks itself: steps between comparisons, 0 for none; `modules`: outputs are watched."""
+
+    gradients_every: int = 0
+    parameters_every: int = 0
+    modules: bool = False
+
+
 class Train(Frozen):
     """Length, precision, recomputation, dropout and seed; `recompute_every`: layers of a recomputed block.
+
+    `balance_loss` is the coefficient of the loss that keeps experts evenly used (Fedus et al. 2021, equations
+    4 to 6), of which the gradient alone is taken: over each layer by itself, summed, or as Hugging Face's
+    models have it, with the choices and chances of all layers averaged first and choices counted
+    `experts.active` times as much.
 
     Validation follows every `eval_every`-th step and the last, on the same `eval_samples` samples; both 0:
     none.
@@ -139,19 +159,23 @@ class Train(Frozen):
     recompute_every: int = 1
     dropout: float = 0.0
     attention_dropout: float = 0.0
+    balance_loss: float = 0.0
+    balance_over: Literal["layer", "model"] = "layer"
     seed: int
+    checks: Checks = Checks()
 
 
 class Optimizer(Frozen):
-    """AdamW and its learning-rate schedule; see `docs/reference/vocabulary.md` for the formula."""
+    """The optimizer and its learning-rate schedule; see `docs/reference/vocabulary.md` for the formula."""
 
-    type: Literal["adamw"]
+    type: Literal["adamw", "sgd", "lion"]
     lr: float
     min_lr: float
     lr_schedule: Literal["cosine", "linear", "constant"]
     warmup_steps: int
     weight_decay: float
     betas: tuple[float, float]
+    momentum: float = 0.9
     eps: float
     grad_clip: float
 

@@ -41,6 +41,11 @@ CONSEQUENCES: dict[str, Consequence] = {
             "model.max_positions",
             "model.rope_theta",
             "model.norm_eps",
+            "model.experts.count",
+            "model.experts.active",
+            "model.experts.ffn_hidden",
+            "model.experts.normalised",
+            "model.experts.dense_layers",
         ),
         _C,
     ),
@@ -73,6 +78,7 @@ CONSEQUENCES: dict[str, Consequence] = {
             "parallel.zero",
             "parallel.schedule",
             "parallel.partition",
+            "parallel.partition_weights",
             "parallel.sequence_parallel",
             "offload.optimizer",
             "offload.parameters",
@@ -92,7 +98,12 @@ CONSEQUENCES: dict[str, Consequence] = {
     "train.recompute_every": _E,
     "train.dropout": _C,
     "train.attention_dropout": _C,
+    "train.balance_loss": _C,
+    "train.balance_over": _C,
     "train.seed": _C,
+    **dict.fromkeys(
+        ("train.checks.gradients_every", "train.checks.parameters_every", "train.checks.modules"), _E
+    ),
     **dict.fromkeys(
         (
             "optimizer.type",
@@ -102,6 +113,7 @@ CONSEQUENCES: dict[str, Consequence] = {
             "optimizer.warmup_steps",
             "optimizer.weight_decay",
             "optimizer.betas",
+            "optimizer.momentum",
             "optimizer.eps",
             "optimizer.grad_clip",
         ),

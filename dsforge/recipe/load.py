@@ -17,6 +17,7 @@ from dsforge.recipe.environment import apply_environment
 from dsforge.recipe.extends import read_chain
 from dsforge.recipe.faults import explain
 from dsforge.recipe.layers import lay_over, mark, merge, part, put, take_out
+from dsforge.recipe.measured_file import read_measured
 from dsforge.recipe.model import Recipe
 from dsforge.recipe.model_file import names_config, read_model_config
 from dsforge.recipe.origins import Layer, Origin
@@ -36,6 +37,8 @@ class LoadedRecipe:
     document: Document
     model_config: Mapping[str, Any] | None = None
     """What the `config.json` holds that `model` names, if it names one."""
+    partition_weights: Mapping[str, Any] | None = None
+    """What the file holds that `parallel.partition_weights` names, if it names one."""
     profile: str | None = None
     changes: tuple[str, ...] = ()
 
@@ -91,12 +94,17 @@ def load_recipe(
     config = None
     if names_config(recipe.model):
         config = read_model_config(path.parent / str(recipe.model), document.place(("model",)))
+    weights, named = None, recipe.parallel.partition_weights
+    if named is not None:
+        place = document.place(("parallel", "partition_weights"))
+        weights = read_measured(path.parent / named, place, "`dsforge tune --layers RECIPE` writes it")
     return LoadedRecipe(
         recipe,
         path,
         text,
         document,
         model_config=config,
+        partition_weights=weights,
         profile=profile,
         changes=(*overrides, *(("--", *arguments) if arguments else ())),
     )

@@ -14,6 +14,7 @@ PATH_KEYS = (
     "checkpoint.resume",
     "external.path",
     "checkpoint.init",
+    "parallel.partition_weights",
 )
 DATA_SET_KEYS = ("data.train", "data.valid")
 _WORDS = {"checkpoint.resume": ("auto", "never")}

@@ -39,13 +39,29 @@ from dsforge.recipe.quantities import (
 from dsforge.recipe.section import Section
 
 
+class ExpertsSection(Section):
+    """The experts of a model's layers, in the place of one MLP each."""
+
+    count: Annotated[PositiveCount, Field(le=MOST_HEADS)] = Field(description="Experts of a layer.")
+    active: PositiveCount = Field(description="Experts that a token is sent to.")
+    ffn_hidden: PositiveCount = Field(description="Width of an expert.")
+    normalised: Flag = Field(
+        default=True,
+        description="The chosen experts' shares of a token add up to 1; false: they are those among all.",
+    )
+    dense_layers: tuple[Count, ...] = Field(
+        default=(), description="Layers, counted from 0, that have an ordinary MLP instead."
+    )
+
+
 class ShapeSection(Section):
     """A model's shape written out instead of named."""
 
-    arch: Literal["gpt", "llama", "qwen2", "qwen3"] = Field(
+    arch: Literal["gpt", "llama", "qwen2", "qwen3", "mixtral"] = Field(
         description="gpt: learned positions, LayerNorm, GELU, biases; "
         "llama: RoPE, RMSNorm, SwiGLU, no biases; "
-        "qwen2: llama with biases of queries, keys and values; qwen3: llama with norms on queries and keys."
+        "qwen2: llama with biases of queries, keys and values; qwen3: llama with norms on queries and keys; "
+        "mixtral: as llama."
     )
     layers: Annotated[PositiveCount, Field(le=MOST_LAYERS)] = Field(description="Transformer layers.")
     hidden: Annotated[PositiveCount, Field(le=MOST_HIDDEN)] = Field(
@@ -59,7 +75,7 @@ class ShapeSection(Section):
     ffn_hidden: PositiveCount | None = Field(
         default=None,
         description="Width of the feed-forward layer; default: 4 x hidden for gpt, "
-        "8/3 x hidden rounded up to a multiple of 256 for llama.",
+        "8/3 x hidden rounded up to a multiple of 256 for llama; experts have a width of their own.",
     )
     vocab: Annotated[PositiveCount, Field(le=MOST_VOCAB)] = Field(
         description="Vocabulary size, before padding."
@@ -73,7 +89,10 @@ class ShapeSection(Section):
     )
     rope_theta: Positive | None = Field(default=None, description="RoPE base (all but gpt); default: 10000.")
     norm_eps: Epsilon | None = Field(
-        default=None, description="Default: 1e-5 for gpt and llama, 1e-6 for qwen2 and qwen3."
+        default=None, description="Default: 1e-5 for gpt, llama and mixtral, 1e-6 for qwen2 and qwen3."
+    )
+    experts: ExpertsSection | None = Field(
+        default=None, description="Experts in the place of the MLPs; default: none."
     )
 
 
@@ -145,10 +164,14 @@ class ParallelSection(Section):
     schedule: Literal["gpipe", "1f1b", "interleaved", "auto"] = Field(
         default="1f1b", description="Pipeline schedule; auto: interleaved where there are virtual stages."
     )
-    partition: Literal["uniform", "parameters", "auto"] = Field(
+    partition: Literal["uniform", "parameters", "measured", "auto"] = Field(
         default="auto",
-        description="How layers are dealt to stages: equal numbers, or equal parameters; "
-        "auto: parameters, or as an external program does it.",
+        description="How layers are dealt to stages: equal numbers, equal parameters, or equal measured "
+        "times; auto: parameters, or as an external program does it.",
+    )
+    partition_weights: PathText | None = Field(
+        default=None,
+        description="With partition: measured, the file that `dsforge tune --layers` wrote.",
     )
     sequence_parallel: Flag | Auto = Field(
         default=False, description="Split norm activations over the TP ranks."
@@ -174,6 +197,22 @@ class BatchSection(Section):
         description="Samples a replica holds at once; auto alone: 1; with another auto: the fastest.",
     )
     seq_len: Annotated[Tokens, Field(le=10**8)] = Field(description="Tokens a sample.")
+
+
+class ChecksSection(Section):
+    """Checks of a run by itself; off unless asked for."""
+
+    gradients_every: StepsOrNone = Field(
+        default=0, description="Steps between comparisons of the reduced gradients of replicas; 0: none."
+    )
+    parameters_every: StepsOrNone = Field(
+        default=0,
+        description="Steps between comparisons of the parameters that several ranks hold; then also made "
+        "before the first step and before a checkpoint; 0: none.",
+    )
+    modules: Flag = Field(
+        default=False, description="Watch every module's output, to name the first that is not finite."
+    )
 
 
 class TrainSection(Section):
@@ -208,15 +247,26 @@ class TrainSection(Section):
         default=0.0, description="Share dropped of embeddings and of what attention and MLP add."
     )
     attention_dropout: Ratio = Field(default=0.0, description="Share dropped of attention probabilities.")
+    balance_loss: RateOrZero = Field(
+        default=0.0, description="Coefficient of the loss that keeps experts evenly used; 0: none."
+    )
+    balance_over: Literal["layer", "model"] = Field(
+        default="layer",
+        description="What that loss is taken over: each layer by itself, summed, or all layers together, "
+        "as Hugging Face's models do.",
+    )
     seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = Field(
         default=1234, description="Seed of weights, data order and dropout."
+    )
+    checks: ChecksSection = Field(
+        default_factory=ChecksSection, description="What the run compares between its ranks."
     )
 
 
 class OptimizerSection(Section):
-    """AdamW and its learning rate."""
+    """The optimizer and its learning rate."""
 
-    type: Literal["adamw"] = Field(default="adamw", description="The optimizer.")
+    type: Literal["adamw", "sgd", "lion"] = Field(default="adamw", description="The optimizer.")
     lr: Rate = Field(default=3.0e-4, description="Peak learning rate.")
     min_lr: RateOrZero = Field(default=0.0, description="Learning rate that the decay ends at.")
     lr_schedule: Literal["cosine", "linear", "constant"] = Field(
@@ -224,8 +274,12 @@ class OptimizerSection(Section):
     )
     warmup_steps: StepsOrNone = Field(default=0, description="Steps of linear warm-up.")
     weight_decay: RateOrZero = Field(default=0.1, description="Not applied to biases and norms.")
-    betas: tuple[Ratio, Ratio] = Field(default=(0.9, 0.95), description="Decay of the two moments.")
-    eps: Epsilon = Field(default=1.0e-8, description="Added to the denominator.")
+    betas: tuple[Ratio, Ratio] = Field(
+        default=(0.9, 0.95),
+        description="adamw, lion: decay of the two moments; lion keeps one of them.",
+    )
+    momentum: Ratio = Field(default=0.9, description="sgd: decay of the sum of gradients; 0: no sum is kept.")
+    eps: Epsilon = Field(default=1.0e-8, description="adamw: added to the denominator.")
     grad_clip: NonNegative = Field(default=1.0, description="Largest global gradient norm; 0: no clipping.")
 
 

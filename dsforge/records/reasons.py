@@ -32,6 +32,8 @@ class Reason(StrEnum):
     """The host lacks what the run needs: a package, a file, a permission, room on a disk."""
     NUMERICS = "numerics"
     """A loss, gradient or weight is not finite."""
+    RANKS_DIFFER = "ranks_differ"
+    """Ranks that should hold the same numbers hold others."""
     PROGRAM = "program"
     """The program failed by itself."""
     STOPPED = "stopped"

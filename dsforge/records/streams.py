@@ -54,7 +54,7 @@ class MetricsLine(_Line):
     loss_scale: float | None = None
     """What fp16 losses were multiplied by."""
     skipped: bool | None = None
-    """Gradients overflowed under it: there is no norm, and the weights stayed as they were."""
+    """Gradients overflowed, in fp16 or in bf16: there is no norm, and the weights stayed as they were."""
 
     @classmethod
     def kind(cls) -> str:

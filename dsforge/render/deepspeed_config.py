@@ -6,6 +6,8 @@ from typing import Any
 
 from dsforge.cost.states import sums_in_fp32
 from dsforge.plan.types import Plan
+from dsforge.render.deepspeed_autotp import autotp_section
+from dsforge.render.deepspeed_offload import AIO, offload_sections
 
 _NEVER = 1_000_000_000
 """Steps between the engine's own progress lines; ours are in metrics.jsonl."""
@@ -13,7 +15,7 @@ _NEVER = 1_000_000_000
 
 def deepspeed_config(plan: Plan) -> dict[str, Any]:
     """Return the configuration; all three batch numbers are written, `auto` never is."""
-    optimizer = plan.optimizer
+    optimizer, is_ours = plan.optimizer, plan.optimizer.type != "adamw"
     parameters: dict[str, Any] = {
         "lr": optimizer.lr,
         "betas": list(optimizer.betas),
@@ -29,12 +31,23 @@ def deepspeed_config(plan: Plan) -> dict[str, Any]:
         "gradient_accumulation_steps": plan.batch.accumulation_steps,
         "gradient_clipping": optimizer.grad_clip,
         "optimizer": {"type": "AdamW", "params": parameters},
-        "zero_optimization": {"stage": plan.layout.zero},
+        "zero_optimization": {"stage": plan.layout.zero, **offload_sections(plan)},
         "steps_per_print": _NEVER,
     }
-    if plan.external is not None:
+    if plan.external is not None or is_ours:
         # The program makes its optimizer itself, and DeepSpeed then reads no section of that name.
         del config["optimizer"]
+    if plan.layout.sequence_parallel and plan.layout.pp > 1:
+        # The engine takes what a stage sends for equal on all shards and sends a part of each.
+        config["pipeline"] = {"pipe_partitioned": False, "grad_partitioned": False}
+    if is_ours:
+        config["zero_allow_untested_optimizer"] = True
+        if plan.offload.optimizer != "none":
+            config["zero_force_ds_cpu_optimizer"] = False
+    if plan.model.hf_config is not None and plan.layout.tp > 1:
+        config["tensor_parallel"] = autotp_section(plan.model, plan.layout.tp)
+    if "nvme" in (plan.offload.optimizer, plan.offload.parameters):
+        config["aio"] = dict(AIO)
     if plan.train.precision == "fp16":
         config["fp16"] = {"enabled": True}
     if plan.train.precision == "bf16":

@@ -70,6 +70,19 @@ class AttemptDetails:
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """Steps that were not as others: skipped for gradients that overflowed, or with a loss that jumped.
+
+    `checked`: how often gradients and parameters were compared between ranks and were equal, over attempts
+    that ended well.
+    """
+
+    skipped_steps: tuple[int, ...]
+    spikes: tuple[Event, ...]
+    checked: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class RunDetails:
     """Everything recorded of a run; `metrics` None before the first step, `validation` before the first one.
 
@@ -85,6 +98,7 @@ class RunDetails:
     validation: ValidationSummary | None
     layout: dict[str, int] | None
     way_on: WayOn | None
+    trouble: Trouble
 
 
 def show_run(run_dir: RunDir) -> RunDetails:
@@ -96,16 +110,18 @@ def show_run(run_dir: RunDir) -> RunDetails:
     bundles = [run_dir.attempt(number).bundle for number in reversed(numbers)]
     plan = _plan(next((one for one in bundles if one.is_dir()), run_dir.bundle) / "plan.json")
     metrics = summarise_metrics([read_metrics(run_dir.attempt(number)) for number in numbers])
+    attempts = tuple(_attempt(number, run_dir.attempt(number)) for number in numbers)
     begun = _beginning(run_dir, manifest, plan) if summary.state in _ENDED_EARLY else None
     return RunDetails(
         summary=summary,
         state=state,
         manifest=manifest,
-        attempts=tuple(_attempt(number, run_dir.attempt(number)) for number in numbers),
+        attempts=attempts,
         metrics=metrics,
         validation=summarise_validations([read_validations(run_dir.attempt(number)) for number in numbers]),
         layout=_layout(plan),
         way_on=find_way_on(begun, metrics.last_step if metrics else None) if begun else None,
+        trouble=summarise_trouble([event for attempt in attempts for event in attempt.events]),
     )
 
 
@@ -168,6 +184,23 @@ def summarise_validations(attempts: list[tuple[EvalLine, ...]]) -> ValidationSum
     last = by_step[max(by_step)]
     best = min(by_step.values(), key=lambda line: (line.loss, line.step))
     return ValidationSummary(len(by_step), last.samples, last.step, last.loss, best.step, best.loss)
+
+
+def summarise_trouble(events: Iterable[Event]) -> Trouble:
+    """Return what a run's events tell of single steps; one that was repeated counts once, as it was last."""
+    skipped: set[int] = set()
+    spikes: dict[int, Event] = {}
+    checked: dict[str, int] = {}
+    for event in events:
+        step = event.data.get("step")
+        if event.name == "skipped" and isinstance(step, int):
+            skipped.add(step)
+        elif event.name == "spike" and isinstance(step, int):
+            spikes[step] = event
+        elif event.name == "finished" and isinstance(found := event.data.get("checks"), dict):
+            for what, times in found.items():
+                checked[what] = checked.get(what, 0) + times
+    return Trouble(tuple(sorted(skipped)), tuple(spikes[step] for step in sorted(spikes)), checked)
 
 
 def _attempt(number: int, attempt: AttemptDir) -> AttemptDetails:

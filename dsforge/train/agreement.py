@@ -7,7 +7,7 @@ from typing import Any
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
-from dsforge.plan.types import Plan
+from dsforge.plan.types import Optimizer, Plan
 
 _DEFAULTS: dict[str, Any] = {"bf16.enabled": False, "fp16.enabled": False}
 """What the engine takes where the file says nothing."""
@@ -17,22 +17,44 @@ def planned_values(plan: Plan) -> dict[str, Any]:
     """Return what the engine's configuration must say, by dotted key."""
     batch, optimizer = plan.batch, plan.optimizer
     bf16 = plan.train.precision == "bf16"
-    return {
+    planned = {
         "train_batch_size": batch.global_size,
         "train_micro_batch_size_per_gpu": batch.micro,
         "gradient_accumulation_steps": batch.accumulation_steps,
         "gradient_clipping": optimizer.grad_clip,
         "zero_optimization.stage": plan.layout.zero,
+        "zero_optimization.offload_optimizer.device": _place(plan.offload.optimizer),
+        "zero_optimization.offload_param.device": _place(plan.offload.parameters),
+        "tensor_parallel.autotp_size": plan.layout.tp
+        if plan.model.hf_config is not None and plan.layout.tp > 1
+        else None,
         "bf16.enabled": bf16,
         "fp16.enabled": False,
         "data_types.grad_accum_dtype": "fp32" if bf16 and plan.layout.zero >= 1 else None,
+        "scheduler": None,
+        **_optimizer_values(optimizer),
+    }
+    if plan.layout.sequence_parallel and plan.layout.pp > 1:
+        # What a stage sends differs from shard to shard, and a part of each is not all of it.
+        planned |= {"pipeline.pipe_partitioned": False, "pipeline.grad_partitioned": False}
+    return planned
+
+
+def _optimizer_values(optimizer: Optimizer) -> dict[str, Any]:
+    """Any but AdamW the trainer makes itself, and the engine would ignore a section of that name."""
+    if optimizer.type != "adamw":
+        return {"optimizer": None}
+    return {
         "optimizer.type": "AdamW",
         "optimizer.params.lr": optimizer.lr,
         "optimizer.params.betas": list(optimizer.betas),
         "optimizer.params.eps": optimizer.eps,
         "optimizer.params.weight_decay": optimizer.weight_decay,
-        "scheduler": None,
     }
+
+
+def _place(device: str) -> str | None:
+    return None if device == "none" else device
 
 
 def check_agrees(ds_config: Any, plan: Plan, path: Path) -> None:

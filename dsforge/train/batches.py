@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import queue
+import socket
 import threading
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 
+from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.exits import ExitCode
 from dsforge.plan.types import Plan
 from dsforge.train.reader import batch_ids
 from dsforge.train.samples import Samples
@@ -53,6 +56,28 @@ def read_ahead(batches: Batches, depth: int) -> Batches:
         if isinstance(item, BaseException):
             raise item
         yield item
+
+
+def in_order(batches: Batches, plan: Plan, replica: int, first_step: int) -> Batches:
+    """Yield a replica's micro-batches once the ids of their samples are those that the plan has there.
+
+    DsforgeError DSF809 for one that came twice, was left out, or belongs to another replica.
+    """
+    count = plan.batch.accumulation_steps
+    for number, one in enumerate(batches):
+        step, micro = first_step + number // count, number % count
+        planned = batch_ids(plan.batch, plan.layout.dp, replica, step, micro)
+        found = one[0][1].tolist()
+        if found != list(planned):
+            raise DsforgeError(
+                "DSF809",
+                f"micro-batch {micro} of replica {replica} in step {step + 1} holds the samples "
+                f"{found[0]} to {found[-1]}, the plan has {planned.start} to {planned.stop - 1} there",
+                Place(host=socket.gethostname()),
+                "go on from the newest checkpoint with an unchanged reader: earlier steps are right",
+                ExitCode.FINDINGS,
+            )
+        yield one
 
 
 def to_device(batches: Batches, device: torch.device) -> Batches:

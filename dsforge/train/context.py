@@ -21,6 +21,7 @@ from dsforge.records.run_dir import AttemptDir
 from dsforge.train.agreement import check_agrees
 from dsforge.train.samples import Sources, find_sources
 
+_LONGEST_MARK = 120
 _NUMBER = re.compile("[0-9]{1,9}")
 
 
@@ -41,6 +42,8 @@ class RankContext:
     """Empty for a bundle that is run by hand."""
     checkpoint_dir: Path
     root: Path
+    disk: Path | None
+    """Folder of this run for what is offloaded to a disk; None where nothing is."""
     sources: Sources
     dump_dir: Path | None
 
@@ -98,11 +101,29 @@ def _attempt_number(folder: Path) -> int:
     return int(number) if number.isascii() and number.isdecimal() else 1
 
 
-def _ds_config(variables: Mapping[str, str], plan: Plan) -> dict[str, Any]:
+def _disk(plan: Plan, root: Path, variables: Mapping[str, str]) -> Path | None:
+    """Two runs must not share a folder: each rank has files of one name in it."""
+    if plan.offload.path is None:
+        return None
+    run = variables.get(environment.RUN_ID) or _required(variables, environment.ATTEMPT_DIR)
+    mark = re.sub(r"[^A-Za-z0-9._-]+", "-", run).strip("-")
+    return root / plan.offload.path / f"dsforge-{mark[-_LONGEST_MARK:]}"
+
+
+def _ds_config(variables: Mapping[str, str], plan: Plan, disk: Path | None) -> dict[str, Any]:
     path = Path(_required(variables, environment.DS_CONFIG))
     ds_config: dict[str, Any] = _read_json(path)
     check_agrees(ds_config, plan, path)
-    return ds_config
+    return on_disk(ds_config, disk)
+
+
+def on_disk(ds_config: dict[str, Any], disk: Path | None) -> dict[str, Any]:
+    """Return the engine's configuration with the run's own folder for what goes to the disk."""
+    zero = {
+        key: {**value, "nvme_path": str(disk)} if isinstance(value, dict) and "nvme_path" in value else value
+        for key, value in ds_config["zero_optimization"].items()
+    }
+    return {**ds_config, "zero_optimization": zero}
 
 
 def read_context(variables: Mapping[str, str] = os.environ) -> RankContext:
@@ -120,9 +141,10 @@ def read_context(variables: Mapping[str, str] = os.environ) -> RankContext:
     builtin = None
     if plan.data.builtin_vocab is not None:
         builtin = Path(_required(variables, environment.CORPUS))
+    disk = _disk(plan, root, variables)
     dump = variables.get(environment.DUMP_PARAMETERS)
     attempt = Path(_required(variables, environment.ATTEMPT_DIR))
-    ds_config = _ds_config(variables, plan) if capabilities(plan.trainer).deepspeed else {}
+    ds_config = _ds_config(variables, plan, disk) if capabilities(plan.trainer).deepspeed else {}
     return RankContext(
         plan=plan,
         ds_config=ds_config,
@@ -134,6 +156,7 @@ def read_context(variables: Mapping[str, str] = os.environ) -> RankContext:
         run_id=variables.get(environment.RUN_ID, ""),
         checkpoint_dir=Path(_required(variables, environment.CHECKPOINT_DIR)),
         root=root,
+        disk=disk,
         sources=find_sources(plan, root, builtin),
         dump_dir=Path(dump) if dump else None,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from dsforge.train.batches import Batches
 from dsforge.train.core_on_cpu import cuda_names
 from dsforge.train.core_states import file_of, load_states, save_states
 from dsforge.train.engine_protocol import StepResult
+from dsforge.train.held import Piece
 from dsforge.train.loss import Loss
 from dsforge.train.quiet import no_chatter
 from dsforge.train.reader import batch_ids
@@ -47,8 +48,8 @@ class CoreEngine:
     ) -> None:
         self.plan = plan
         self.parameters = parameters
-        self.own_loss: float | None = None
-        """The last step's loss as this rank alone computed it; None on a stage without a loss."""
+        self.micro_losses: Sequence[torch.Tensor] = ()
+        """The last step's losses as this rank alone computed them, by micro-batch; none on other stages."""
         self.before_update: Callable[[], None] = lambda: None
         """Called once a step on every rank, when the gradients are there and the optimizer begins."""
         self.steps_done = 0
@@ -64,6 +65,9 @@ class CoreEngine:
             self._optimizer = get_megatron_optimizer(
                 optimizer_config(plan), self._chunks, use_gloo_process_groups=False
             )
+        self.modules = tuple(self._chunks)
+        # Replicas are summed first, then the two stages.
+        self.ties_bitwise = True
         for group in self._groups():
             # megatron-core leaves this to the schedule of whoever uses it.
             group["weight_decay"] = plan.optimizer.weight_decay * group["wd_mult"]
@@ -102,13 +106,29 @@ class CoreEngine:
         self.steps_done += 1
         return StepResult(loss=loss, grad_norm=float(measured if norm is None else norm))
 
+    def reduced_gradients(self) -> Mapping[str, Piece]:
+        """Return each parameter's gradient, or what the distributed optimizer gives this rank of it."""
+        if self.plan.layout.zero == 0:
+            return {name: Piece.whole(weight.main_grad) for name, weight in self.parameters.items()}  # type: ignore[arg-type]  # megatron-core sets it
+        return {name: self._part(weight) for name, weight in self.parameters.items()}
+
+    def _part(self, weight: nn.Parameter) -> Piece:
+        for part in self._optimizer.chained_optimizers:
+            try:
+                owned = part._get_model_param_range_map(weight)["param"]
+            except KeyError:
+                continue  # other ranks update it, or another of the optimizers
+            flat = weight.main_grad.detach().reshape(-1)  # type: ignore[operator]  # megatron-core sets it
+            return Piece(owned.start, weight.numel(), flat[owned.start : owned.end])
+        return Piece.nothing(weight)
+
     def evaluate(self, batches: Batches, count: int) -> float:
         """Return the mean token loss of `count` global batches; weights, gradients and counters stay."""
         for chunk in self._chunks:
             chunk.eval()
-        own = self.own_loss
+        own = self.micro_losses
         mean = sum(self._losses(batches, forward_only=True) for _ in range(count)) / count
-        self.own_loss = own
+        self.micro_losses = own
         for chunk in self._chunks:
             chunk.train()
         return mean
@@ -127,10 +147,9 @@ class CoreEngine:
             forward_only=forward_only,
         )
         mean = torch.zeros((), dtype=torch.float64, device=self._device)
-        self.own_loss = None
+        self.micro_losses = losses
         if losses:
             mean += torch.stack(losses).mean()
-            self.own_loss = float(mean)
         # Only the last stage adds something.
         dist.all_reduce(mean, group=parallel_state.get_pipeline_model_parallel_group())
         dist.all_reduce(mean, group=parallel_state.get_data_parallel_group())

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from megatron.core.enums import ModelType
-from megatron.core.tensor_parallel.mappings import scatter_to_sequence_parallel_region
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import nn
 
 from dsforge.plan.types import Plan, Stage
-from dsforge.train.dropout import Dropout, Site
-from dsforge.train.layers import FinalNorm, Head, Layer, PositionEmbedding, WordEmbedding, transformer_config
+from dsforge.train.experts import expert_options
+from dsforge.train.layers import (
+    FinalNorm,
+    Head,
+    Layer,
+    PositionEmbedding,
+    WordEmbedding,
+    entrance,
+    transformer_config,
+)
 from dsforge.train.recompute import block_size, run
 from dsforge.train.world import Groups
 
@@ -38,19 +43,16 @@ class Chunk(MegatronModule):
         self.pre_process, self.post_process = layers.start == 0, layers.stop == model.layers
         self.share_embeddings_and_output_weights = model.tied
         self.block = block_size(train)
-        self.groups = groups
         self.word = self.position = self.final_norm = self.head = None
         learned = model.position == "learned"
-        # What the first layer gets is dropped once, after the positions where they are learned.
-        dropout = Dropout.at(train.dropout, train.seed, Site.EMBEDDING)
+        before_layers = entrance(train, config, groups)
         if self.pre_process or (self.post_process and model.tied):
-            before = replace(dropout, rate=0.0) if learned else dropout
-            self.word = WordEmbedding(model, config, groups.tensor, before)
+            self.word = WordEmbedding(model, config, groups.tensor, None if learned else before_layers)
             weight = self.word.table.weight
             # The first stage counts a tied weight in the norm; both it and the last add up its gradient.
             weight.shared, weight.shared_embedding = not self.pre_process, model.tied
         if self.pre_process and learned:
-            self.position = PositionEmbedding(model, dropout)
+            self.position = PositionEmbedding(model, before_layers)
         self.layers = nn.ModuleList(Layer(model, config, groups, train, index=index) for index in layers)
         if self.post_process:
             self.final_norm = FinalNorm(model, config)
@@ -72,8 +74,6 @@ class Chunk(MegatronModule):
             flow = self.word((tokens, samples))
             if self.position is not None:
                 flow = self.position(flow)
-            if self.config.sequence_parallel:
-                flow = scatter_to_sequence_parallel_region(flow[0], group=self.groups.tensor), samples
         else:
             assert self._received is not None, "the schedule hands over what the stage before has sent"
             flow = self._received, samples
@@ -92,6 +92,7 @@ def make_chunks(plan: Plan, groups: Groups, stage: Stage) -> list[Chunk]:
         "sequence_parallel": layout.sequence_parallel,
         "params_dtype": precision,
         "bf16": precision is torch.bfloat16,
+        **expert_options(plan),
     }
     # Layers are built one by one; told of stages they would count themselves anew.
     of_layers = transformer_config(plan.model, layout.tp, **ours)

@@ -1,4 +1,4 @@
-"""What megatron-core's schedules, gradient buffers and optimizers need where there is no CUDA.
+"""What megatron-core's layers, schedules, gradient buffers and optimizers need where there is no CUDA.
 
 They name the device `cuda` in so many words. Each of the modules below gets a `torch` of its own in which
 that device is the CPU; PyTorch itself stays as it is. Where there is CUDA, nothing here does anything.
@@ -7,7 +7,7 @@ that device is the CPU; PyTorch itself stays as it is. Where there is CUDA, noth
 from __future__ import annotations
 
 import contextlib
-import importlib
+import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -53,12 +53,13 @@ def _on_cpu(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 
 def prepare(device: torch.device) -> None:
-    """Let megatron-core's modules work on a CPU."""
+    """Let megatron-core's modules, of these the ones that a trainer has imported, work on a CPU."""
     if device.type == "cuda":
         return
     on_cpu = _TorchOnCpu()
     for name in _MODULES:
-        vars(importlib.import_module(f"megatron.core.{name}"))["torch"] = on_cpu
+        if module := sys.modules.get(f"megatron.core.{name}"):
+            vars(module)["torch"] = on_cpu
 
 
 @contextlib.contextmanager

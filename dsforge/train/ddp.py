@@ -14,7 +14,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dsforge.train import quiet, replicas, world
+from dsforge.train.balance import balance_of
 from dsforge.train.context import RankContext
+from dsforge.train.hf_recompute import recompute_blocks
 from dsforge.train.hugging_face import WithLoss, bare_model, global_tensors, set_weights
 from dsforge.train.torch_engine import PRECISIONS, TorchEngine
 
@@ -51,9 +53,8 @@ def build(
         model = bare_model(plan, torch.float32, device)
     if not restored:
         set_weights(model, context)
-    if plan.train.recompute == "full":
-        replicas.recompute_blocks(model)
-    module: nn.Module = WithLoss(model)
+    recompute_blocks(model, plan.train)
+    module: nn.Module = WithLoss(model, balance_of(plan))
     if plan.train.precision != "fp32":
         module = Autocast(module, device, PRECISIONS[plan.train.precision])
     wrapped = DistributedDataParallel(

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from dsforge.plan.types import Layout
 from dsforge.train.held import gather
 from dsforge.train.parameters import ParameterSpec
 from dsforge.train.world import Coordinates
@@ -25,26 +26,34 @@ def dump(
     tensors: Mapping[str, torch.Tensor],
     specs: Mapping[str, ParameterSpec],
     where: Coordinates,
+    layout: Layout,
     folder: Path,
 ) -> None:
-    """Write one file a shard and stage, by replica 0.
+    """Write one file a shard and stage, by replica 0, and by others whose experts that one lacks.
 
     Tensors stand under their global names; metadata `dsforge` holds the shard's number and every cut.
     """
-    if where.replica != 0:
+    first = where.replica == 0
+    # Ranks of a stage deal out its experts in turn, whatever their shard and replica.
+    has_first = where.replica * layout.tp + where.shard < layout.ep if layout.ep > 1 else first
+    tensors = {
+        name: whole for name, whole in tensors.items() if (has_first if specs[name].of_expert else first)
+    }
+    if not tensors:
         return
     cuts = {
         name: {
-            "partition_dim": specs[name].partition_dim,
+            # What others cut a trainer may keep whole, as the table of words.
+            "partition_dim": None if tensor.shape == specs[name].shape else specs[name].partition_dim,
             "partition_stride": specs[name].partition_stride,
             "shape": specs[name].shape,
         }
-        for name in tensors
+        for name, tensor in tensors.items()
     }
     folder.mkdir(parents=True, exist_ok=True)
     about = json.dumps({"stage": where.stage, "shard": where.shard, "parameters": cuts}, sort_keys=True)
-    path = folder / f"stage-{where.stage:03d}-shard-{where.shard:03d}.safetensors"
-    save_file(dict(tensors), path, metadata={"dsforge": about})
+    place = f"stage-{where.stage:03d}-shard-{where.shard:03d}-replica-{where.replica:03d}"
+    save_file(dict(tensors), folder / f"{place}.safetensors", metadata={"dsforge": about})
 
 
 def _whole_shard(parameter: nn.Parameter) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -15,15 +15,15 @@ from torch import nn
 
 from dsforge.plan.types import Plan
 from dsforge.records.checkpoint import NotWhole
+from dsforge.train import disk, optimizers
 from dsforge.train.batches import Batches
 from dsforge.train.checkpoint import TAG, load_file
 from dsforge.train.engine_protocol import StepResult
 from dsforge.train.fits import not_whole
 from dsforge.train.fused import with_usable_optimizer
+from dsforge.train.held import Piece, dealt_out
 from dsforge.train.quiet import no_chatter
 from dsforge.train.world import Groups
-
-RECIPE_OPTIONS = ("lr", "betas", "eps", "weight_decay")
 
 
 def parameter_groups(parameters: Mapping[str, nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
@@ -71,23 +71,40 @@ class Engine:
         from deepspeed.runtime.pipe.topology import PipelineParallelGrid
 
         self.plan = plan
-        self.parameters = parameters
         self.pipeline = plan.layout.engine == "pipeline"
         with no_chatter():
             grid = None if self.pipeline else PipelineParallelGrid(topology=groups.topology)
+            decaying = parameter_groups(parameters, plan.optimizer.weight_decay)
+            own = None if plan.optimizer.type == "adamw" else optimizers.make(decaying, plan.optimizer)
             self.deepspeed, *_ = deepspeed.initialize(
                 model=module,
-                model_parameters=parameter_groups(parameters, plan.optimizer.weight_decay),
+                optimizer=own,
+                model_parameters=decaying if own is None else None,
                 config=with_usable_optimizer(ds_config, device),
                 mpu=grid,
                 dist_init_required=False,
             )
+        if (check := getattr(self.deepspeed, "first_dataloader_check", None)) is not None:
+            # AutoTP's comparison of what the shards read cannot look into a pair of tensors.
+            check.remove()
+        self.parameters = parameters
         self.grid = module.mpu() if self.pipeline else grid
-        self.own_loss: float | None = None
-        """The last step's loss as this rank alone computed it; None on a stage without a loss."""
+        if plan.layout.schedule == "gpipe":
+            from dsforge.train.gpipe import use_gpipe
+
+            use_gpipe(self.deepspeed)
+        self.micro_losses: Sequence[torch.Tensor] = ()
+        """The last step's losses as this rank alone computed them, by micro-batch; none on other stages."""
+        self.modules = (module,)
+        # The two stages are summed first, then replicas: three numbers in an order that depends on what else
+        # a stage holds.
+        self.ties_bitwise = plan.layout.dp <= 2
         self.before_update: Callable[[], None] = lambda: None
         """Called once a step on every rank, when the gradients are there and the optimizer begins."""
         self._own_norm: float | None = None
+        self._losses: list[torch.Tensor] = []
+        if self.pipeline:
+            self._keep_losses(module)
         self._watch_updates()
 
     @property
@@ -109,6 +126,20 @@ class Engine:
 
         self.deepspeed._take_model_step = watched
 
+    def _keep_losses(self, module: nn.Module) -> None:
+        loss_of: Callable[..., torch.Tensor] = module.loss_fn  # type: ignore[assignment]  # of a PipelineModule
+
+        def kept(*arguments: torch.Tensor) -> torch.Tensor:
+            loss = loss_of(*arguments)
+            self._losses.append(loss.detach().clone())
+            return loss
+
+        module.loss_fn = kept  # type: ignore[assignment]  # as it is
+
+    def reduced_gradients(self) -> Mapping[str, Piece]:
+        """Return each parameter's gradient, or the part of it that ZeRO has this rank update."""
+        return {name: _gradient(parameter) for name, parameter in self.parameters.items()}
+
     @torch.no_grad()
     def _gradient_norm(self) -> float:
         first_shard = self.grid.get_slice_parallel_rank() == 0
@@ -128,25 +159,27 @@ class Engine:
         loss = self._pipeline_step(batches) if self.pipeline else self._module_step(batches)
         norm = self._own_norm if self._own_norm is not None else self.deepspeed.get_global_grad_norm()
         assert norm is not None, "the engine reports no gradient norm"
-        return StepResult(loss=loss, grad_norm=float(norm))
+        # Outside of 16 bits nothing overflows that would be right in another step.
+        skipped = self.plan.train.precision != "fp32" and getattr(self.deepspeed.optimizer, "overflow", False)
+        return StepResult(loss=loss, grad_norm=float(norm), skipped=bool(skipped))
 
     def _pipeline_step(self, batches: Batches) -> float:
+        self._losses = []
         loss = float(self.deepspeed.train_batch(batches).item())
-        if self.deepspeed.is_last_stage():
-            self.own_loss = float(self.deepspeed.total_loss) / self.plan.batch.accumulation_steps
+        self.micro_losses = tuple(self._losses)
         return loss
 
     def _module_step(self, batches: Batches) -> float:
         count = self.plan.batch.accumulation_steps
-        total = torch.zeros((), device=self.deepspeed.device)
+        losses: list[torch.Tensor] = []
         for _ in range(count):
             inputs, labels = next(batches)
             loss = self.deepspeed(inputs, labels)
-            total += loss.detach()
+            losses.append(loss.detach().clone())
             self.deepspeed.backward(loss)
             self.deepspeed.step()
-        total /= count
-        self.own_loss = float(total)
+        self.micro_losses = losses
+        total = torch.stack(losses).mean()
         return self._over_replicas(total)
 
     def _over_replicas(self, loss: torch.Tensor) -> float:
@@ -173,6 +206,9 @@ class Engine:
 
     def save_files(self, folder: Path) -> None:
         """Let the engine write its files."""
+        if self.plan.offload.optimizer == "nvme":
+            disk.save(folder, dist.get_rank(), self.deepspeed.optimizer)
+            return
         make_loadable_without_code()
         self.deepspeed.save_checkpoint(str(folder), tag=TAG, save_latest=False)
 
@@ -181,19 +217,42 @@ class Engine:
 
         DsforgeError DSF334 names a file that cannot be loaded. The optimizer's options stay the plan's.
         """
+        if self.plan.offload.optimizer == "nvme":
+            disk.load(folder, dist.get_rank(), self.deepspeed.optimizer)
+            return
         from deepspeed.runtime.fp16.loss_scaler import LossScaler
         from deepspeed.runtime.zero.config import ZeroStageEnum
         from deepspeed.utils.tensor_fragment import fragment_address
 
         optimizer = self.deepspeed.optimizer
-        planned = [{key: group[key] for key in RECIPE_OPTIONS} for group in optimizer.param_groups]
+        planned = [
+            {key: group[key] for key in optimizers.OPTIONS if key in group}
+            for group in optimizer.param_groups
+        ]
         # The engine itself would unpickle whatever stands in the files.
         self.deepspeed.checkpoint_engine.load = partial(load_file, folder)
         with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]), no_chatter():
             loaded, _ = self.deepspeed.load_checkpoint(str(folder), tag=TAG)
         if loaded is None:
             raise not_whole(folder, NotWhole(folder / TAG, "lacks files of the engine"))
-        for group, options in zip(optimizer.param_groups, planned, strict=True):
-            group.update(options)
+        for group, wanted in zip(optimizer.param_groups, planned, strict=True):
+            group.update(wanted)
         if hasattr(optimizer, "clip_grad"):
             optimizer.clip_grad = self.plan.optimizer.grad_clip
+
+
+def _gradient(parameter: nn.Parameter) -> Piece:
+    from deepspeed.utils import safe_get_local_grad
+
+    whole = getattr(parameter, "_hp_grad", None)
+    if whole is None and not hasattr(parameter, "ds_id") and not hasattr(parameter, "_hp_mapping"):
+        whole = parameter.grad
+    if whole is not None:
+        return Piece.whole(whole)
+    if hasattr(parameter, "ds_id"):
+        return dealt_out(parameter, safe_get_local_grad(parameter))
+    owned = getattr(parameter, "_hp_mapping", None)
+    if owned is None:
+        return Piece.nothing(parameter)
+    values = owned.get_lp_grad_fragment(parameter._index_in_param_group)  # type: ignore[attr-defined]  # set by DeepSpeed
+    return Piece(owned.lp_fragment_address.start, parameter.numel(), values.detach().reshape(-1))

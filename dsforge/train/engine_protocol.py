@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import torch
 from torch import nn
 
 from dsforge.train.batches import Batches
+from dsforge.train.held import Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class StepResult:
     """Of one optimizer step: mean loss over the global batch, gradient norm before clipping.
 
     `loss_scale`: what fp16 losses were multiplied by, None in other precisions. `skipped`: the gradients
-    overflowed under it, so that the weights stayed as they were.
+    overflowed, under it or in bf16, so that the engine left the weights as they were.
     """
 
     loss: float
@@ -31,8 +33,12 @@ class Engine(Protocol):
 
     parameters: Mapping[str, nn.Parameter]
     """This rank's parameters, or its shards of them, by the trainer's own names."""
-    own_loss: float | None
-    """The last step's loss as this rank alone computed it; None on a stage without a loss."""
+    micro_losses: Sequence[torch.Tensor]
+    """The last step's losses as this rank alone computed them, by micro-batch; none on other stages."""
+    modules: Sequence[nn.Module]
+    """This rank's part of the model: each is called once a micro-batch."""
+    ties_bitwise: bool
+    """The first and the last stage hold a tied weight bit by bit the same."""
     before_update: Callable[[], None]
     """Called once a step on every rank, when the gradients are there and the optimizer begins."""
 
@@ -42,6 +48,12 @@ class Engine(Protocol):
 
     def step(self, batches: Batches, learning_rate: float) -> StepResult:
         """Train on the next global batch at a learning rate."""
+
+    def reduced_gradients(self) -> Mapping[str, Piece]:
+        """Return what this rank updates each parameter by, summed over replicas; from `before_update` alone.
+
+        Of a parameter that it does not update, an empty piece.
+        """
 
     def evaluate(self, batches: Batches, count: int) -> float:
         """Return the mean token loss of `count` global batches; weights, gradients and counters stay."""

@@ -19,17 +19,25 @@ _FREE = frozenset({"name", "init_std", "padded_vocab", "max_positions", "hf_conf
 """Of a plan's model what a trained one no longer asks for, or what its shapes and layout tell."""
 _FREE_OF_CONFIG = frozenset({"initializer_range", "bos_token_id", "eos_token_id"})
 """The same of a Hugging Face config."""
+_UNWRITTEN = {"vp": 1, "ep": 1, "fp16": 0}
+"""Facts of a layout that stand in a manifest only where they are something else."""
 
 
 def layout_facts(plan: Plan) -> dict[str, int]:
-    """Return what must be equal for the engine's own files to fit: degrees, ZeRO, stages, precision."""
+    """Return what must be equal for the engine's own files to fit: degrees, ZeRO, stages, optimizer."""
     layout = plan.layout
     facts = {"tp": layout.tp, "pp": layout.pp, "dp": layout.dp, "zero": layout.zero}
     facts["bf16"] = int(plan.train.precision == "bf16")
     if plan.train.precision == "fp16":
         facts["fp16"] = 1
+    if plan.optimizer.type != "adamw":
+        facts[f"{plan.optimizer.type}_states"] = 1
+    if plan.offload.optimizer == "nvme":
+        facts["states_on_disk"] = 1
     if layout.vp > 1:
         facts["vp"] = layout.vp
+    if layout.ep > 1:
+        facts["ep"] = layout.ep
     facts |= {f"layers_of_stage_{stage.stage}": stage.layers for stage in layout.stages}
     return facts
 
@@ -39,7 +47,7 @@ def layout_difference(manifest: CheckpointManifest, plan: Plan) -> str | None:
 
     Where replicas shard no states, with ZeRO-0 and no pipeline, there may be another number of them.
     """
-    saved, planned = manifest.layout, layout_facts(plan)
+    saved, planned = ({**_UNWRITTEN, **facts} for facts in (manifest.layout, layout_facts(plan)))
     unsharded = (saved.get("zero"), saved.get("pp"), planned["zero"], planned["pp"]) == (0, 1, 0, 1)
     for fact in sorted(planned.keys() | saved.keys()):
         if planned.get(fact) != saved.get(fact) and not (fact == "dp" and unsharded):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dsforge.plan.types import Layout, Model
+from dsforge.plan.types import Layout, Plan
 from dsforge.train import cpu_support, deepspeed_library, initial, quiet, world
 from dsforge.train.context import RankContext
 from dsforge.train.parameters import model_parameters
@@ -40,6 +40,7 @@ def make_groups(layout: Layout) -> world.Groups:
 
 def build(context: RankContext, groups: world.Groups, device: torch.device, *, restored: bool) -> Engine:
     """Return the engine with this rank's part of the model, its weights as every layout starts them."""
+    from dsforge.train import core_on_cpu
     from dsforge.train.engine import Engine
     from dsforge.train.loss import token_loss
     from dsforge.train.model import build_module
@@ -47,6 +48,7 @@ def build(context: RankContext, groups: world.Groups, device: torch.device, *, r
 
     plan = context.plan
     model, tp, shard = plan.model, plan.layout.tp, groups.shard
+    core_on_cpu.prepare(device)
     specs = {spec.name: spec for spec in model_parameters(model)}
     loss = token_loss(model.vocab, model.padded_vocab, tp, shard)
     with quiet.no_chatter():
@@ -57,6 +59,6 @@ def build(context: RankContext, groups: world.Groups, device: torch.device, *, r
     return Engine(module, parameters, plan, ds_config=context.ds_config, groups=groups, device=device)
 
 
-def global_tensors(tensors: Mapping[str, torch.Tensor], model: Model) -> dict[str, torch.Tensor]:  # noqa: ARG001 - every trainer's signature
+def global_tensors(tensors: Mapping[str, torch.Tensor], plan: Plan) -> dict[str, torch.Tensor]:  # noqa: ARG001 - every trainer's signature
     """Return the tensors as they are: the layers' parameters have global names."""
     return dict(tensors)

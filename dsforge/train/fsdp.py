@@ -23,7 +23,9 @@ from torch.distributed.fsdp import (
 
 from dsforge.plan.types import Plan
 from dsforge.train import quiet, replicas, world
+from dsforge.train.balance import balance_of
 from dsforge.train.context import RankContext
+from dsforge.train.hf_recompute import blocks, recompute_blocks
 from dsforge.train.hugging_face import WithLoss, bare_model, global_tensors, set_weights
 from dsforge.train.torch_engine import PRECISIONS, TorchEngine
 
@@ -44,9 +46,8 @@ def build(
     # Made on the host, where memory that nobody writes to costs nothing; then cut block by block.
     with quiet.no_chatter():
         model = bare_model(plan, torch.float32, torch.device("cpu"))
-    if plan.train.recompute == "full":
-        replicas.recompute_blocks(model)
-    module = WithLoss(model)
+    recompute_blocks(model, plan.train)
+    module = WithLoss(model, balance_of(plan))
     shard(module, model, plan, device)
     if not restored:
         set_weights(model, context)
@@ -73,7 +74,7 @@ def shard(module: nn.Module, model: nn.Module, plan: Plan, device: torch.device)
         ),
         "offload_policy": offload,
     }
-    for block in replicas.blocks(model):
+    for block in blocks(model):
         fully_shard(block, reshard_after_forward=plan.layout.zero == 3, **options)
     fully_shard(module, **options)
 

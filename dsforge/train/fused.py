@@ -29,14 +29,15 @@ def found(device: torch.device, attention_dropout: float) -> dict[str, str]:
 def with_usable_optimizer(ds_config: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """Return the configuration with PyTorch's AdamW where deepspeed's fused one cannot be built."""
     config = copy.deepcopy(ds_config)
-    options = config["optimizer"]["params"]
+    options = config.get("optimizer", {}).get("params", {"torch_adam": True})
     if device.type != "cuda" or options.get("torch_adam"):
         return config
-    from deepspeed.ops.op_builder import FusedAdamBuilder
+    from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
 
+    offloaded = "offload_optimizer" in config["zero_optimization"]
     try:
-        FusedAdamBuilder().load()
+        (CPUAdamBuilder if offloaded else FusedAdamBuilder)().load()
     except Exception as error:  # noqa: BLE001 - a compiler, its absence or a driver may raise anything
-        log.warning("deepspeed's fused AdamW cannot be built here, using PyTorch's fused one: %s", error)
+        log.warning("deepspeed's AdamW cannot be built here, using PyTorch's fused one: %s", error)
         options |= {"torch_adam": True, "fused": True}
     return config

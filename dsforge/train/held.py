@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a rank holds of a tensor of `size` elements: `values`, flat, from the element `start` on."""
+
+    start: int
+    size: int
+    values: torch.Tensor
+
+    @classmethod
+    def whole(cls, tensor: torch.Tensor) -> Piece:
+        """Return all of a tensor."""
+        return cls(0, tensor.numel(), tensor.detach().reshape(-1))
+
+    @classmethod
+    def nothing(cls, tensor: torch.Tensor) -> Piece:
+        """Return what a rank holds that holds no element of a tensor."""
+        return cls(0, tensor.numel(), tensor.detach().reshape(-1)[:0])
 
 
 def held(parameter: torch.Tensor) -> torch.Tensor:
@@ -14,6 +38,27 @@ def held(parameter: torch.Tensor) -> torch.Tensor:
     # Under ZeRO-3 a parameter is empty and its shard stands beside it.
     piece: torch.Tensor = getattr(parameter, "ds_tensor", parameter)
     return piece
+
+
+def piece_of(tensor: torch.Tensor) -> Piece:
+    """Return this rank's piece of a parameter or gradient, and where in the whole it lies."""
+    if isinstance(tensor, DTensor):
+        _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+        local = tensor.to_local().detach().reshape(-1)
+        # Rows are dealt out; a rank behind the last of them holds none.
+        start = offset[0] * math.prod(tensor.shape[1:]) if offset and local.numel() else 0
+        return Piece(start, tensor.numel(), local)
+    if hasattr(tensor, "ds_tensor"):
+        return dealt_out(tensor, held(tensor))
+    return Piece.whole(tensor)
+
+
+def dealt_out(parameter: torch.Tensor, shard: torch.Tensor) -> Piece:
+    """Return a shard of a parameter under ZeRO-3, or of its gradient, without the padding behind the last."""
+    size, length = int(parameter.ds_numel), shard.numel()  # type: ignore[attr-defined]  # set by DeepSpeed
+    start = min(size, dist.get_rank(parameter.ds_process_group) * length)  # type: ignore[attr-defined]  # same
+    values = shard.detach().reshape(-1)[: size - start]
+    return Piece(start if values.numel() else 0, size, values)
 
 
 @torch.no_grad()

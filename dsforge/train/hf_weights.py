@@ -19,26 +19,28 @@ from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
 from dsforge.base.json_file import read_object
 from dsforge.layout.hf_config import config_faults
+from dsforge.layout.hf_experts import Pieces, pieces_in_files
+from dsforge.layout.shape import resolve_shape
 from dsforge.plan.types import Plan
 from dsforge.recipe.model_file import MOST_CONFIG_BYTES
 from dsforge.records.weights import Unfit, Unreadable, find_tensors, matched
 from dsforge.train import initial, world
 from dsforge.train.held import fill
-from dsforge.train.hf_names import parts
-from dsforge.train.parameters import model_parameters
+from dsforge.train.hf_names import parts, to_hugging_face, together
 
 
 @torch.no_grad()
 def draw(parameters: Mapping[str, nn.Parameter], plan: Plan, rank: int) -> None:
     """Fill parameters (Hugging Face names) with the weights that every trainer starts from."""
     named = parts(plan.model)
-    for spec in model_parameters(plan.model):
-        held = {part: parameters[part.name] for part in named[spec.name]}
+    for specs in together(plan.model):
+        held = {part.name: parameters[part.name] for part in named[specs[0].name]}
         with _open_to_fill(list(held.values()), rank) as fills:
             if fills:
-                whole = initial.draw(spec, plan.model, plan.train.seed)
-                for part, parameter in held.items():
-                    fill(parameter, part.of(whole))
+                drawn = (initial.draw(spec, plan.model, plan.train.seed) for spec in specs)
+                beside = (named[spec.name] for spec in specs)
+                for name, whole in to_hugging_face(zip(drawn, beside, strict=True)).items():
+                    fill(held[name], whole)
 
 
 @torch.no_grad()
@@ -49,26 +51,28 @@ def load(model: nn.Module, plan: Plan, folder: Path, rank: int) -> None:
     tensors are missing, left over, or of another shape or type; nothing is filled then. DSF344, too, for
     a value that is not finite, which is seen while filling.
     """
+    config = plan.model.hf_config
+    assert config is not None, "the planner writes it for this trainer"
     try:
-        _check_config(plan, folder)
-        _fill(model, folder, rank)
+        _check_config(config, folder)
+        _fill(model, folder, rank, pieces_in_files(resolve_shape("the plan", 1, config)))
     except Unreadable as error:
         raise _unreadable(error.path, error.why) from error
     except Unfit as error:
         raise _misfit(folder, error) from error
 
 
-def _check_config(plan: Plan, folder: Path) -> None:
-    assert plan.model.hf_config is not None, "the planner writes it for this trainer"
+def _check_config(wanted: Mapping[str, Any], folder: Path) -> None:
     path = folder / "config.json"
     config = _read(lambda: read_object(path, MOST_CONFIG_BYTES), path)
-    if faults := config_faults(config, plan.model.hf_config, "config.json"):
+    if faults := config_faults(config, wanted, "config.json"):
         raise Unfit(faults)
 
 
-def _fill(model: nn.Module, folder: Path, rank: int) -> None:
+def _fill(model: nn.Module, folder: Path, rank: int, pieces: Mapping[str, Pieces]) -> None:
     parameters, held = dict(model.named_parameters()), find_tensors(folder)
-    wanted = {name: tuple(getattr(one, "ds_shape", one.shape)) for name, one in parameters.items()}
+    shapes = {name: tuple(getattr(one, "ds_shape", one.shape)) for name, one in parameters.items()}
+    wanted = dict(_wanted(shapes, pieces))
     tied = model.all_tied_weights_keys
     names = matched(held, wanted, model.base_model_prefix, tied)
     faults: list[str] = []
@@ -83,13 +87,19 @@ def _fill(model: nn.Module, folder: Path, rank: int) -> None:
             read: torch.Tensor = _read(lambda: streams[path].get_tensor(name), path)
             return read
 
+        def whole(name: str) -> torch.Tensor:
+            if name not in pieces:
+                return tensor(names[name])
+            rows = [torch.cat([tensor(names[piece]) for piece in row]) for row in pieces[name]]
+            return torch.stack(rows).reshape(shapes[name])
+
         for again, source in tied.items():
             if again in held and not torch.equal(tensor(again), tensor(names[source])):
                 raise Unfit([f"{again} is not {source}, to which the model ties it"])
         for name, parameter in parameters.items():
             with _open_to_fill([parameter], rank) as fills:
                 if fills:
-                    read = tensor(names[name]).to(parameter.dtype)
+                    read = whole(name).to(parameter.dtype)
                     fill(parameter, read)
                     if not read.isfinite().all():
                         faults.append(f"{name} holds values that are not finite")
@@ -97,6 +107,17 @@ def _fill(model: nn.Module, folder: Path, rank: int) -> None:
         faults = world.from_rank_0(rank, lambda: faults)
     if faults:
         raise Unfit(faults)
+
+
+def _wanted(
+    shapes: Mapping[str, tuple[int, ...]], pieces: Mapping[str, Pieces]
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield name and shape of what files must hold for the model's tensors."""
+    for name, shape in shapes.items():
+        for row in pieces.get(name, ()):
+            yield from ((piece, (shape[-2] // len(row), shape[-1])) for piece in row)
+        if name not in pieces:
+            yield name, shape
 
 
 @contextlib.contextmanager

@@ -1,4 +1,8 @@
-"""The `transformers` trainer: a Hugging Face model under the DeepSpeed engine, one replica a rank."""
+"""The `transformers` trainer: a Hugging Face model under the DeepSpeed engine.
+
+With TP every rank makes the whole model, and DeepSpeed cuts its linear layers (AutoTP); embedding, head and
+norms stay whole.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +16,38 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dsforge.plan.types import Layout, Model, Plan
+from dsforge.plan.types import Layout, Plan
 from dsforge.train import deepspeed_library, hf_weights, quiet, world
+from dsforge.train.balance import Balance, balance_of
 from dsforge.train.context import RankContext
 from dsforge.train.hf_names import from_hugging_face
+from dsforge.train.hf_recompute import attention_name, recompute_blocks
 
 if TYPE_CHECKING:
     from dsforge.train.engine import Engine
 
 
 class WithLoss(nn.Module):
-    """A causal language model whose `forward` gives the loss of a micro-batch."""
+    """A causal language model whose `forward` gives the loss of a micro-batch.
 
-    def __init__(self, model: nn.Module) -> None:
+    With a balance loss its gradient is added, and not its value.
+    """
+
+    def __init__(self, model: nn.Module, balance: Balance | None = None) -> None:
         super().__init__()
         self.model = model
+        self._balance = balance
+        self.config = model.config
+        """Where DeepSpeed finds the number of heads that it splits."""
 
     def forward(self, inputs: tuple[torch.Tensor, torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
         """Return the mean loss in fp32 of (tokens [b, s], sample ids) and labels, one token ahead already."""
         tokens, _ = inputs
-        logits = self.model(input_ids=tokens, use_cache=False).logits
-        return functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
+        balance = self._balance if self.training else None
+        wanted = {} if balance is None else {"output_router_logits": True}
+        out = self.model(input_ids=tokens, use_cache=False, **wanted)
+        loss = functional.cross_entropy(out.logits.float().flatten(0, 1), labels.flatten())
+        return loss if balance is None else balance.add_gradient(loss, out.router_logits)
 
 
 def import_libraries(device: torch.device) -> None:
@@ -42,9 +57,10 @@ def import_libraries(device: torch.device) -> None:
 
 
 def make_groups(layout: Layout) -> world.Groups:
-    """Return the groups of a rank, whose model is whole."""
+    """Return the groups of a rank; DeepSpeed makes those that it splits layers in."""
     deepspeed_library.join()
-    return world.Groups(topology=world.topology(layout), shard=0)
+    shard = world.coordinates(torch.distributed.get_rank(), layout).shard
+    return world.Groups(topology=world.topology(layout), shard=shard)
 
 
 def build(context: RankContext, groups: world.Groups, device: torch.device, *, restored: bool) -> Engine:
@@ -56,9 +72,8 @@ def build(context: RankContext, groups: world.Groups, device: torch.device, *, r
         model = make_model(plan, device, context.ds_config)
     if not restored:
         set_weights(model, context)
-    if plan.train.recompute == "full":
-        model.activation_checkpointing_enable({"use_reentrant": False})
-    module, parameters = WithLoss(model), dict(model.named_parameters())
+    recompute_blocks(model, plan.train)
+    module, parameters = WithLoss(model, balance_of(plan)), dict(model.named_parameters())
     return Engine(module, parameters, plan, ds_config=context.ds_config, groups=groups, device=device)
 
 
@@ -95,7 +110,9 @@ def bare_model(
     values = copy.deepcopy(plan.model.hf_config)
     config = AutoConfig.for_model(values.pop("model_type"), **values)
     with no_init_weights(), where:
-        model = AutoModelForCausalLM.from_config(config, dtype=precision, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=precision, attn_implementation=attention_name(plan.train)
+        )
     # Left out together with the initialisation.
     model.tie_weights()
     return model.train()
@@ -111,6 +128,12 @@ def _dealt_out(ds_config: dict[str, Any]) -> Iterator[None]:
         yield
 
 
-def global_tensors(tensors: Mapping[str, torch.Tensor], model: Model) -> dict[str, torch.Tensor]:
-    """Return the tensors under their global names, fused where those are."""
-    return from_hugging_face(tensors, model)
+def global_tensors(tensors: Mapping[str, torch.Tensor], plan: Plan) -> dict[str, torch.Tensor]:
+    """Return the tensors under their global names, fused where those are.
+
+    A shard of the layers is a model of its own, with fewer heads and a narrower MLP.
+    """
+    model, tp = plan.model, plan.layout.tp
+    widths = ("heads", "kv_heads", "ffn_hidden")
+    shard = model.model_copy(update={width: getattr(model, width) // tp for width in widths})
+    return from_hugging_face(tensors, shard)

@@ -44,4 +44,5 @@ def fill(
         full = draw(spec, plan.model, plan.train.seed)
         if spec.padded_rows is not None:
             full = slicing.pad_rows(full, spec.padded_rows)
-        parameter.copy_(slicing.cut(full, spec.partition_dim, spec.partition_stride, plan.layout.tp, shard))
+        shards = plan.layout.expert_tp if spec.of_expert else plan.layout.tp
+        parameter.copy_(slicing.cut(full, spec.partition_dim, spec.partition_stride, shards, shard))

@@ -8,6 +8,7 @@ The ids of the samples travel with the hidden states, from stage to stage too: d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from megatron.core.tensor_parallel.layers import (
 from megatron.core.tensor_parallel.mappings import (
     copy_to_tensor_model_parallel_region,
     gather_from_sequence_parallel_region,
+    scatter_to_sequence_parallel_region,
 )
 from megatron.core.transformer.attention import SelfAttention, SelfAttentionSubmodules
 from megatron.core.transformer.enums import AttnMaskType
@@ -35,6 +37,8 @@ from torch.nn import functional
 from dsforge.plan.types import Model, Train
 from dsforge.train.attention import CausalAttention, Running
 from dsforge.train.dropout import Dropout, Site
+from dsforge.train.experts import expert_mlp, global_name, has_experts
+from dsforge.train.norms import HeadNorm
 from dsforge.train.world import Groups
 
 Flow = tuple[torch.Tensor, torch.Tensor]
@@ -116,7 +120,10 @@ def _dropout_add(dropout: Dropout, running: Running) -> Callable[..., Any]:
     return for_mode
 
 
-def _layer_spec(train: Train, index: int, running: Running) -> TransformerLayerSubmodules:
+def _layer_spec(
+    model: Model, train: Train, groups: Groups, index: int, running: Running
+) -> TransformerLayerSubmodules:
+    of_heads = ModuleSpec(module=HeadNorm, params={"group": groups.tensor}) if model.qk_norm else IdentityOp
     attention = Dropout.at(train.attention_dropout, train.seed, Site.ATTENTION, index)
     after_attention = Dropout.at(train.dropout, train.seed, Site.AFTER_ATTENTION, index)
     after_mlp = Dropout.at(train.dropout, train.seed, Site.AFTER_MLP, index)
@@ -132,26 +139,56 @@ def _layer_spec(train: Train, index: int, running: Running) -> TransformerLayerS
                     CausalAttention, dropout=attention, running=running, recompute=selective
                 ),
                 linear_proj=RowParallelLinear,
-                q_layernorm=IdentityOp,
-                k_layernorm=IdentityOp,
+                q_layernorm=of_heads,
+                k_layernorm=of_heads,
             ),
         ),
         self_attn_bda=_dropout_add(after_attention, running),
         pre_mlp_layernorm=Norm,
-        mlp=ModuleSpec(
-            module=MLP,
-            submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear),
-        ),
+        mlp=expert_mlp() if has_experts(model, index) else _dense_mlp(),
         mlp_bda=_dropout_add(after_mlp, running),
     )
 
 
-class WordEmbedding(nn.Module):
-    """The vocabulary-parallel table, and the head too where the weights are tied."""
+def _dense_mlp() -> ModuleSpec:
+    linear = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
+    return ModuleSpec(module=MLP, submodules=linear)
 
-    def __init__(self, model: Model, config: TransformerConfig, group: Any, dropout: Dropout) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """What happens to embedded tokens before the first layer gets them."""
+
+    dropout: Dropout
+    parts: Any = None
+    """The TP group that shares out the rows of a sequence; None leaves them whole."""
+
+    def __call__(self, hidden: torch.Tensor, samples: torch.Tensor, *, training: bool) -> Flow:
+        """Return this shard's hidden states of embedded tokens [s, b, h] of whole sequences, and the ids."""
+        first_row = 0
+        if self.parts is not None:
+            hidden = scatter_to_sequence_parallel_region(hidden, group=self.parts)
+            first_row = self.parts.rank() * hidden.shape[0]
+        return self.dropout.hidden(hidden, samples, training=training, first_row=first_row), samples
+
+
+def entrance(train: Train, config: TransformerConfig, groups: Groups) -> Entrance:
+    """Return what stands behind a model's last embedding."""
+    dropout = Dropout.at(train.dropout, train.seed, Site.EMBEDDING)
+    return Entrance(dropout, groups.tensor if config.sequence_parallel else None)
+
+
+class WordEmbedding(nn.Module):
+    """The vocabulary-parallel table, and the head too where the weights are tied.
+
+    `entrance`: None where the positions are learned and follow.
+    """
+
+    def __init__(
+        self, model: Model, config: TransformerConfig, group: Any, entrance: Entrance | None
+    ) -> None:
         super().__init__()
-        self.dropout = dropout
+        self.entrance = entrance
         self.table = WordTable(
             model.padded_vocab, model.hidden, init_method=_leave, config=config, tp_group=group
         )
@@ -160,7 +197,9 @@ class WordEmbedding(nn.Module):
         """Return hidden states [s, b, h] of tokens [b, s] and the ids [b] of their samples, and the ids."""
         tokens, samples = inputs
         hidden = self.table(tokens).transpose(0, 1).contiguous()
-        return self.dropout.hidden(hidden, samples, training=self.training), samples
+        if self.entrance is None:
+            return hidden, samples
+        return self.entrance(hidden, samples, training=self.training)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return this shard's logits [s, b, padded vocabulary / TP] of hidden states [s, b, h]."""
@@ -192,9 +231,9 @@ class WordTable(VocabParallelEmbedding):
 class PositionEmbedding(nn.Module):
     """Learned positions, added to the word embedding; every shard holds them whole."""
 
-    def __init__(self, model: Model, dropout: Dropout) -> None:
+    def __init__(self, model: Model, entrance: Entrance) -> None:
         super().__init__()
-        self.dropout = dropout
+        self.entrance = entrance
         self.table = nn.Embedding(model.max_positions, model.hidden)
 
     def forward(self, flow: Flow) -> Flow:
@@ -202,7 +241,7 @@ class PositionEmbedding(nn.Module):
         hidden, samples = flow
         positions = torch.arange(hidden.shape[0], device=hidden.device)
         hidden = hidden + self.table(positions).unsqueeze(1)
-        return self.dropout.hidden(hidden, samples, training=self.training), samples
+        return self.entrance(hidden, samples, training=self.training)
 
     def global_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield (global name, parameter)."""
@@ -232,9 +271,11 @@ class Layer(nn.Module):
         self.part = groups.shard if config.sequence_parallel else 0
         self.body = TransformerLayer(
             config,
-            _layer_spec(train, index, self.running),
+            _layer_spec(model, train, groups, index, self.running),
             layer_number=index + 1,
-            pg_collection=ProcessGroupCollection(tp=groups.tensor, pp=groups.alone, cp=groups.alone),
+            pg_collection=ProcessGroupCollection(
+                tp=groups.tensor, pp=groups.alone, cp=groups.alone, **groups.experts
+            ),
         )
 
     def forward(self, flow: Flow) -> Flow:
@@ -250,7 +291,7 @@ class Layer(nn.Module):
     def global_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield (global name, parameter)."""
         for name, parameter in self.body.named_parameters():
-            yield f"layers.{self.index}.{name}", parameter
+            yield f"layers.{self.index}.{global_name(name, self.body.mlp)}", parameter
 
 
 class FinalNorm(nn.Module):

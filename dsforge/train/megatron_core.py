@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dsforge.plan.types import Layout, Model
+from dsforge.plan.types import Layout, Plan
 from dsforge.train import cpu_support, initial, quiet, world
 from dsforge.train.context import RankContext
 from dsforge.train.parameters import model_parameters
@@ -49,6 +49,8 @@ def make_groups(layout: Layout) -> world.Groups:
         layout.tp,
         layout.pp,
         layout.vp if layout.vp > 1 else None,
+        expert_model_parallel_size=layout.ep,
+        expert_tensor_parallel_size=layout.expert_tp,
         create_gloo_process_groups=False,
     )
     tensor = parallel_state.get_tensor_model_parallel_group()
@@ -57,6 +59,14 @@ def make_groups(layout: Layout) -> world.Groups:
         shard=tensor.rank(),
         tensor=tensor,
         alone=parallel_state.get_context_parallel_group(),
+        experts={
+            "ep": parallel_state.get_expert_model_parallel_group(),
+            "expt_tp": parallel_state.get_expert_tensor_parallel_group(),
+            "expt_dp": parallel_state.get_expert_data_parallel_group(),
+            "tp_ep": parallel_state.get_expert_tensor_and_model_parallel_group(),
+            "tp_cp": parallel_state.get_tensor_and_context_parallel_group(),
+            "tp_dp_cp": parallel_state.get_tensor_and_data_parallel_group(with_context_parallel=True),
+        },
     )
 
 
@@ -86,6 +96,6 @@ def build(context: RankContext, groups: world.Groups, device: torch.device, *, r
     return CoreEngine(chunks, parameters, plan, loss=loss, where=where, device=device)
 
 
-def global_tensors(tensors: Mapping[str, torch.Tensor], model: Model) -> dict[str, torch.Tensor]:  # noqa: ARG001 - every trainer's signature
+def global_tensors(tensors: Mapping[str, torch.Tensor], plan: Plan) -> dict[str, torch.Tensor]:  # noqa: ARG001 - every trainer's signature
     """Return the tensors as they are: the layers' parameters have global names."""
     return dict(tensors)

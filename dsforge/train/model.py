@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
 from torch import nn
 
 from dsforge.plan.types import Layout, Plan
-from dsforge.train.dropout import Dropout, Site
 from dsforge.train.layers import (
     FinalNorm,
     Head,
     Layer,
     PositionEmbedding,
     WordEmbedding,
+    entrance,
     transformer_config,
 )
 from dsforge.train.loss import Loss
@@ -31,18 +32,17 @@ def _tied_head(embedding: WordEmbedding, hidden: torch.Tensor) -> torch.Tensor:
 def piece_specs(plan: Plan, groups: Groups) -> list[LayerSpec]:
     """Return how to build each piece of the model, in the order that they run."""
     model, train = plan.model, plan.train
-    config = transformer_config(model, plan.layout.tp)
+    config = transformer_config(model, plan.layout.tp, sequence_parallel=plan.layout.sequence_parallel)
     learned = model.position == "learned"
-    # What the first layer gets is dropped once, after the positions where they are learned.
-    dropout = Dropout.at(train.dropout, train.seed, Site.EMBEDDING)
-    word = (model, config, groups.tensor, replace(dropout, rate=0.0) if learned else dropout)
+    before_layers = entrance(train, config, groups)
+    word = (model, config, groups.tensor, None if learned else before_layers)
     pieces: list[LayerSpec] = []
     if model.tied:
         pieces.append(TiedLayerSpec("embedding", WordEmbedding, *word, tied_weight_attr="table.weight"))
     else:
         pieces.append(LayerSpec(WordEmbedding, *word))
     if learned:
-        pieces.append(LayerSpec(PositionEmbedding, model, dropout))
+        pieces.append(LayerSpec(PositionEmbedding, model, before_layers))
     pieces += [LayerSpec(Layer, model, config, groups, train, index=index) for index in range(model.layers)]
     pieces.append(LayerSpec(FinalNorm, model, config))
     if model.tied:
@@ -106,7 +106,27 @@ def build_module(plan: Plan, groups: Groups, loss: Loss) -> nn.Module:
     """Return this rank's part of the model for the engine that the plan names."""
     pieces, block = piece_specs(plan, groups), block_size(plan.train)
     if plan.layout.engine == "module":
-        return WholeModel(pieces, loss, block)
-    before = 2 if plan.model.position == "learned" else 1
-    bounds = stage_bounds(plan.layout, len(pieces), before)
-    return StagedModel(bounds, pieces, block, topology=groups.topology, loss_fn=loss)
+        module: nn.Module = WholeModel(pieces, loss, block)
+    else:
+        before = 2 if plan.model.position == "learned" else 1
+        bounds = stage_bounds(plan.layout, len(pieces), before)
+        module = StagedModel(bounds, pieces, block, topology=groups.topology, loss_fn=loss)
+    _add_up_over_shards(module, groups.tensor)
+    return module
+
+
+def _add_up_over_shards(module: nn.Module, group: Any) -> None:
+    """Let shards add up the gradients of weights that each of them used on its rows of a sequence alone.
+
+    At once, before the engine takes them: it may deal them out over the replicas while others are computed.
+    """
+    for parameter in module.parameters():
+        if getattr(parameter, "sequence_parallel", False):
+            parameter.register_hook(partial(_sum, group))
+
+
+def _sum(group: Any, gradient: torch.Tensor) -> torch.Tensor:
+    # The engine's own tensor stays as it is, and a sum of many is rounded once.
+    total = gradient.to(torch.float32, copy=True)
+    dist.all_reduce(total, group=group)
+    return total.to(gradient.dtype)

@@ -3,7 +3,7 @@
 The fused attention weight `linear_qkv` holds, for each group of key-value heads in turn, the group's
 query heads, then its key head, then its value head (megatron-core, `core/transformer/attention.py`,
 `SelfAttention.get_query_key_value_tensors`). The fused SwiGLU weight `linear_fc1` holds all gate rows,
-then all up rows.
+then all up rows. Each expert has its own, named by its number among all experts of the layer.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ class ParameterSpec:
     partition_stride: int
     kind: Kind
     padded_rows: int | None = None
+
+    @property
+    def of_expert(self) -> bool:
+        """Whether it is one expert's, which not every rank has."""
+        return ".experts." in self.name
 
 
 def _norm(model: Model, name: str, width: int) -> Iterator[ParameterSpec]:
@@ -63,9 +68,16 @@ def layer_parameters(model: Model, layer: int) -> Iterator[ParameterSpec]:
         yield from _norm(model, f"{attention}.k_layernorm", model.head_dim)
     yield from _linear(f"{attention}.linear_proj", model.hidden, heads, biased=biased, dim=1)
     yield from _norm(model, f"{at}.pre_mlp_layernorm", model.hidden)
-    rows = gates * model.ffn_hidden
-    yield from _linear(f"{mlp}.linear_fc1", rows, model.hidden, biased=biased, dim=0, stride=gates)
-    yield from _linear(f"{mlp}.linear_fc2", model.hidden, model.ffn_hidden, biased=biased, dim=1)
+    experts, width = model.experts, model.ffn_hidden
+    places = [mlp]
+    if experts is not None and layer not in experts.dense_layers:
+        yield ParameterSpec(f"{mlp}.router.weight", (experts.count, model.hidden), None, 1, "weight")
+        places = [f"{mlp}.experts.{expert}" for expert in range(experts.count)]
+        width = experts.ffn_hidden
+    for place in places:
+        rows = gates * width
+        yield from _linear(f"{place}.linear_fc1", rows, model.hidden, biased=biased, dim=0, stride=gates)
+        yield from _linear(f"{place}.linear_fc2", model.hidden, width, biased=biased, dim=1)
 
 
 def model_parameters(model: Model) -> Iterator[ParameterSpec]:

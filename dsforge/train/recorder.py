@@ -66,7 +66,7 @@ class Recorder:
             first_sample=(step - 1) * batch.global_size,
             last_sample=step * batch.global_size - 1,
             loss_scale=result.loss_scale,
-            skipped=None if result.loss_scale is None else result.skipped,
+            skipped=result.skipped if result.skipped or result.loss_scale is not None else None,
         )
         self._write(line)
 

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,12 +60,10 @@ def shapes(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
         if model.qk_norm:
             at = f"layers.{i}.self_attention"
             norms |= dict.fromkeys((f"{at}.q_layernorm", f"{at}.k_layernorm"), model.head_dim)
-        wide = model.ffn_hidden * (2 if model.activation == "swiglu" else 1)
         for name, rows, columns in (
             ("self_attention.linear_qkv", queries + 2 * model.kv_heads * model.head_dim, hidden),
             ("self_attention.linear_proj", hidden, queries),
-            ("mlp.linear_fc1", wide, hidden),
-            ("mlp.linear_fc2", hidden, model.ffn_hidden),
+            *mlp_shapes(model, i),
         ):
             yield f"layers.{i}.{name}.weight", (rows, columns)
             if model.qkv_bias if name.endswith("linear_qkv") else model.linear_bias:
@@ -75,6 +74,17 @@ def shapes(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield f"{name}.bias", (width,)
     if not model.tied:
         yield "head.weight", (model.vocab, hidden)
+
+
+def mlp_shapes(model: Model, layer: int) -> Iterator[tuple[str, int, int]]:
+    """Yield name, rows and columns of the matrices of one MLP, or of a router and its experts."""
+    experts, width, places = model.experts, model.ffn_hidden, ["mlp"]
+    if experts is not None and layer not in experts.dense_layers:
+        yield "mlp.router", experts.count, model.hidden
+        width, places = experts.ffn_hidden, [f"mlp.experts.{number}" for number in range(experts.count)]
+    for place in places:
+        yield f"{place}.linear_fc1", width * (2 if model.activation == "swiglu" else 1), model.hidden
+        yield f"{place}.linear_fc2", model.hidden, width
 
 
 def first_weights(model: Model, seed: int) -> Weights:
@@ -193,17 +203,59 @@ def feed_forward(model: Model, weights: Weights, at: str, value: torch.Tensor) -
     """Return GELU in its tanh form (Hendrycks and Gimpel 2016) or SwiGLU (Shazeer 2020)."""
     wide = linear(weights, f"{at}.linear_fc1", value)
     if model.activation == "swiglu":
-        gate, up = wide.split(model.ffn_hidden, dim=-1)
+        gate, up = wide.chunk(2, dim=-1)
         wide = functional.silu(gate) * up
     else:
         wide = functional.gelu(wide, approximate="tanh")
     return linear(weights, f"{at}.linear_fc2", wide)
 
 
+def mix(
+    model: Model, weights: Weights, at: str, value: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the MLP's output and, of a layer with experts, the router's scores [batch, seq, experts].
+
+    The best experts of a token work on it, each counted by its share of the softmax in fp32 (Shazeer et
+    al. 2017; normalised as Jiang et al. 2024 do); here all work, and those not chosen count nothing.
+    """
+    experts = model.experts
+    if experts is None or f"{at}.router.weight" not in weights:
+        return feed_forward(model, weights, at, value), None
+    scores = linear(weights, f"{at}.router", value)
+    shares, chosen = scores.float().softmax(-1).topk(experts.active)
+    if experts.normalised:
+        shares = shares / shares.sum(-1, keepdim=True)
+    mixed = torch.zeros_like(value)
+    for number in range(experts.count):
+        share = (shares * (chosen == number)).sum(-1, keepdim=True).to(value.dtype)
+        mixed = mixed + share * feed_forward(model, weights, f"{at}.experts.{number}", value)
+    return mixed, scores
+
+
+def imbalance(plan: Plan, routed: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the balance loss of the routers' scores, without its coefficient; see `Train`."""
+    assert plan.model.experts is not None
+    count, active = plan.model.experts.count, plan.model.experts.active
+    chances = [scores.float().softmax(-1).flatten(0, -2) for scores in routed]
+    choices = [functional.one_hot(each.topk(active).indices, count).sum(1).float() for each in chances]
+    if plan.train.balance_over == "model":
+        return count * (torch.cat(choices).mean(0) * torch.cat(chances).mean(0)).sum()
+    layers = zip(choices, chances, strict=True)
+    return torch.stack([(count / active) * (f.mean(0) * p.mean(0)).sum() for f, p in layers]).sum()
+
+
 def logits(
     model: Model, weights: Weights, tokens: torch.Tensor, dropout: Dropout | None = None
 ) -> torch.Tensor:
     """Return [batch, seq, vocab] of token ids [batch, seq]; without dropout unless it is given."""
+    return forward(model, weights, tokens, dropout)[0]
+
+
+def forward(
+    model: Model, weights: Weights, tokens: torch.Tensor, dropout: Dropout | None = None
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return `logits`, and the routers' scores of the layers with experts, in order."""
+    routed = []
     value = functional.embedding(tokens, weights["embedding.word.weight"])
     if model.position == "learned":
         value = value + weights["embedding.position.weight"][: tokens.shape[1]]
@@ -214,10 +266,13 @@ def logits(
         mixed = attend(model, weights, i, normed, dropout)
         value = value + (mixed if dropout is None else dropout.hidden(mixed, 2, i))
         normed = norm(model, weights, f"layers.{i}.pre_mlp_layernorm", value)
-        mixed = feed_forward(model, weights, f"layers.{i}.mlp", normed)
+        mixed, scores = mix(model, weights, f"layers.{i}.mlp", normed)
+        if scores is not None:
+            routed.append(scores)
         value = value + (mixed if dropout is None else dropout.hidden(mixed, 3, i))
     value = norm(model, weights, "final_norm", value)
-    return functional.linear(value, weights["embedding.word.weight" if model.tied else "head.weight"])
+    head = weights["embedding.word.weight" if model.tied else "head.weight"]
+    return functional.linear(value, head), routed
 
 
 def rate(optimizer: Optimizer, step: int, steps: int) -> float:
@@ -227,6 +282,30 @@ def rate(optimizer: Optimizer, step: int, steps: int) -> float:
     done = (step - optimizer.warmup_steps) / max(1, steps - optimizer.warmup_steps)
     share = {"constant": 1.0, "linear": 1.0 - done, "cosine": (1.0 + math.cos(math.pi * done)) / 2}
     return optimizer.min_lr + (optimizer.lr - optimizer.min_lr) * share[optimizer.lr_schedule]
+
+
+class Lion(torch.optim.Optimizer):
+    """Lion (Chen et al. 2023, algorithm 2)."""
+
+    @torch.no_grad()
+    def step(self, _closure: None = None) -> None:
+        """Move each weight by the rate along the sign of gradient and momentum, and shrink it."""
+        for group in self.param_groups:
+            first, second = group["betas"]
+            for weight in group["params"]:
+                momentum = self.state[weight].get("momentum", torch.zeros_like(weight))
+                update = (first * momentum + (1 - first) * weight.grad).sign()
+                weight.sub_(group["lr"] * (update + group["weight_decay"] * weight))
+                self.state[weight]["momentum"] = second * momentum + (1 - second) * weight.grad
+
+
+def updater(groups: list[dict[str, Any]], options: Optimizer) -> torch.optim.Optimizer:
+    """Return the optimizer of groups of weights."""
+    if options.type == "sgd":
+        return torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum)
+    if options.type == "lion":
+        return Lion(groups, {"lr": options.lr, "betas": options.betas})
+    return torch.optim.AdamW(groups, lr=options.lr, betas=options.betas, eps=options.eps)
 
 
 def validate(plan: Plan, weights: Weights, valid: Samples) -> float:
@@ -240,7 +319,7 @@ def validate(plan: Plan, weights: Weights, valid: Samples) -> float:
 
 
 def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
-    """Train the plan's model on one process; in 16 bits with fp32 master weights, sums and AdamW states.
+    """Train the plan's model on one process; in 16 bits with fp32 master weights, sums and optimizer states.
 
     With `valid` it is validated as often as the plan says.
     """
@@ -254,7 +333,7 @@ def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
         {"params": [w for w in master.values() if w.dim() > 1], "weight_decay": options.weight_decay},
         {"params": [w for w in master.values() if w.dim() == 1], "weight_decay": 0.0},
     ]
-    adam = torch.optim.AdamW(groups, lr=options.lr, betas=options.betas, eps=options.eps)
+    updating = updater(groups, options)
     losses, norms, clipped = [], [], 0
     validation: dict[int, float] = {}
     for step in range(plan.train.steps):
@@ -264,10 +343,11 @@ def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
             ids = range(step * batch.global_size + start, step * batch.global_size + start + batch.micro)
             samples = torch.stack([torch.from_numpy(corpus.sample(i)) for i in ids])
             weights = {name: w.detach().to(low).requires_grad_() for name, w in master.items()}
-            scores = logits(model, weights, samples[:, :-1], Dropout(plan.train, ids)).float()
-            loss = functional.cross_entropy(scores.flatten(0, 1), samples[:, 1:].flatten())
+            scores, routed = forward(model, weights, samples[:, :-1], Dropout(plan.train, ids))
+            loss = functional.cross_entropy(scores.float().flatten(0, 1), samples[:, 1:].flatten())
             share = batch.micro / batch.global_size
-            (loss * share * scale).backward()
+            balance = plan.train.balance_loss * imbalance(plan, routed) if plan.train.balance_loss else 0.0
+            ((loss + balance) * share * scale).backward()
             total += loss.item() * share
             for name, weight in weights.items():
                 if weight.grad is not None:
@@ -279,9 +359,9 @@ def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
             shrink = options.grad_clip / (length + 1e-6)
         for name, weight in master.items():
             weight.grad = sums[name] * shrink
-        for group in adam.param_groups:
+        for group in updating.param_groups:
             group["lr"] = rate(options, step, plan.train.steps)
-        adam.step()
+        updating.step()
         losses.append(total)
         norms.append(length)
         done = step + 1

@@ -6,7 +6,6 @@ import importlib
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from dsforge.plan.types import Layout
 from dsforge.train import world
@@ -37,15 +36,3 @@ def import_libraries(device: torch.device) -> None:  # noqa: ARG001 - every trai
 def make_groups(layout: Layout) -> world.Groups:  # noqa: ARG001 - every trainer's signature
     """Return the groups of a rank, whose model is whole."""
     return world.Groups(topology=Topology(), shard=0)
-
-
-def blocks(model: nn.Module) -> list[nn.Module]:
-    """Return the layers of a Hugging Face model, in order: what it can recompute one at a time."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
-
-
-def recompute_blocks(model: nn.Module) -> None:
-    """Let a model's layers compute their activations again in the backward pass."""
-    model.activation_checkpointing_enable({"use_reentrant": False})

@@ -10,9 +10,10 @@ from typing import Protocol
 import torch
 
 from dsforge.base.exits import ExitCode
-from dsforge.plan.types import Layout, Model, Plan
-from dsforge.train import checkpoint, cpu_support, fused, quiet, resume, world
-from dsforge.train.batches import Batches, micro_batches, no_batches, read_ahead, to_device
+from dsforge.plan.types import Layout, Plan
+from dsforge.train import checkpoint, cpu_support, disk, fused, quiet, resume, world
+from dsforge.train.batches import Batches, in_order, micro_batches, no_batches, read_ahead, to_device
+from dsforge.train.checks import Checks
 from dsforge.train.context import RankContext
 from dsforge.train.dump import dump, whole_shards
 from dsforge.train.engine_protocol import Engine
@@ -22,6 +23,8 @@ from dsforge.train.parameters import model_parameters
 from dsforge.train.recorder import Recorder, memory_peaks
 from dsforge.train.samples import Samples, training_samples
 from dsforge.train.schedule import learning_rate
+from dsforge.train.skips import Skips
+from dsforge.train.spikes import SpikeWatch, tell_spike
 from dsforge.train.stop import LISTENER, StopAgreement
 from dsforge.train.validation import Validation
 
@@ -46,7 +49,7 @@ class Trainer(Protocol):
         Its weights are those that a run starts from, or any where a checkpoint is `restored` over them.
         """
 
-    def global_tensors(self, tensors: Mapping[str, torch.Tensor], model: Model) -> dict[str, torch.Tensor]:
+    def global_tensors(self, tensors: Mapping[str, torch.Tensor], plan: Plan) -> dict[str, torch.Tensor]:
         """Return the tensors of a rank's parameters under their global names."""
 
 
@@ -70,20 +73,22 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
     recorder.event("joined", f"{len(seats)} ranks joined", hosts=sorted({seat.host for seat in seats}))
 
     data = facts_of(context, corpus)
-    with resume.claimed(context):
+    with resume.claimed(context), disk.used(context):
         choice = resume.agree(context, data)
         engine = trainer.build(context, groups, device, restored=choice is not None)
         parts = fused.found(device, plan.train.attention_dropout) | {"optimizer": engine.optimizer_name}
         recorder.event("built", "model and optimizer are ready", fused=parts)
         first_step = go_on(engine, recorder, choice, plan)
         batches = to_device(load(context, corpus, where, first_step), device)
-        ended = run(context, engine, recorder, batches, first_step, data, validation)
-    if ended is ExitCode.OK:
-        if context.dump_dir is not None:
-            specs = {spec.name: spec for spec in model_parameters(plan.model)}
-            tensors = trainer.global_tensors(whole_shards(engine.parameters), plan.model)
-            dump(tensors, specs, where, context.dump_dir)
-        recorder.event("finished", f"{plan.train.steps} steps done", memory=memory_peaks(device))
+        checks = Checks(context, engine, recorder, device, [seat.host for seat in seats])
+        ended = run(context, engine, recorder, batches, first_step, data, validation, checks)
+        if ended is ExitCode.OK:
+            if context.dump_dir is not None:
+                specs = {spec.name: spec for spec in model_parameters(plan.model)}
+                tensors = trainer.global_tensors(whole_shards(engine.parameters), plan)
+                dump(tensors, specs, where, plan.layout, context.dump_dir)
+            held = {"memory": memory_peaks(device), "disk_bytes": disk.swapped_bytes(context)}
+            recorder.event("finished", f"{plan.train.steps} steps done", **held, checks=checks.made)
     torch.distributed.destroy_process_group()
     return ended
 
@@ -122,7 +127,7 @@ def load(context: RankContext, corpus: Samples | None, where: world.Coordinates,
         return no_batches()
     plan = context.plan
     batches = micro_batches(corpus, plan, where.replica, range(first_step, plan.train.steps))
-    return read_ahead(batches, plan.data.workers)
+    return in_order(read_ahead(batches, plan.data.workers), plan, where.replica, first_step)
 
 
 def run(
@@ -133,6 +138,7 @@ def run(
     first_step: int,
     data: DataFacts,
     validation: Validation,
+    checks: Checks,
 ) -> ExitCode:
     """Take the steps that are left, saving as often as the plan says and at the end.
 
@@ -140,28 +146,36 @@ def run(
     """
     plan = context.plan
     stop = StopAgreement(LISTENER, plan.launch)
-    engine.before_update = stop.ask
+    skips, spikes = Skips(context, recorder), SpikeWatch()
+
+    def before_update() -> None:
+        stop.ask()
+        checks.before_update()
+
+    engine.before_update = before_update
     every = plan.checkpoint.every_steps
     left = plan.train.steps - first_step
     recorder.event("training", f"{left} of {plan.train.steps} steps to do", first_step=first_step + 1)
     if stop.asked_now():
         recorder.event("stopped", "stopped before a step was made", step=first_step)
         return ExitCode.TERMINATED
-    skipped = 0
+    checks.parameters(first_step, is_kept=True)
     for step in range(first_step + 1, plan.train.steps + 1):
         began = time.perf_counter()
         rate = learning_rate(step - 1, plan.train.steps, plan.optimizer)
+        checks.begin(step)
         result = engine.step(batches, rate)
-        check_step(result, engine.own_loss, step, context, recorder)
-        if result.skipped:
-            skipped += 1
-            lost = f"step {step} skipped: gradients overflowed fp16"
-            recorder.event("skipped", lost, step=step, loss_scale=result.loss_scale, skipped_steps=skipped)
+        check_step(result, engine.micro_losses, step, context, recorder, checks.watch)
+        skips.follow(step, result)
+        if (bound := spikes.follow(result.loss)) is not None:
+            tell_spike(result.loss, bound, engine.micro_losses, step, context, recorder)
         recorder.metrics(step, result, rate, time.perf_counter() - began)
         validation.follow(step, engine, recorder)
         stopping = stop.agreed()
         is_last = plan.checkpoint.at_end and step == plan.train.steps
-        if stopping or is_last or (every and step % every == 0):
+        is_kept = stopping or is_last or bool(every and step % every == 0)
+        checks.parameters(step, is_kept=is_kept)
+        if is_kept:
             check_weights(engine.parameters, step, context, recorder)
             folder = checkpoint.save(engine, context, step, data)
             recorder.event("checkpoint", f"checkpoint of step {step} written", step=step, folder=str(folder))
@@ -170,6 +184,6 @@ def run(
         if stopping and step < plan.train.steps:
             recorder.event("stopped", f"stopped after step {step}", step=step)
             return ExitCode.TERMINATED
-    if skipped:
-        recorder.event("skipped", f"{skipped} of {left} steps skipped in all", skipped_steps=skipped)
+    if skips.count:
+        recorder.event("skipped", f"{skips.count} of {left} steps skipped in all", skipped_steps=skips.count)
     return ExitCode.OK

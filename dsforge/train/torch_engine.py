@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,18 @@ import torch.distributed as dist
 from torch import nn
 
 from dsforge.plan.types import Plan
-from dsforge.train import rank_files
+from dsforge.train import optimizers, rank_files
 from dsforge.train.batches import Batches
 from dsforge.train.engine import parameter_groups
 from dsforge.train.engine_protocol import StepResult
-from dsforge.train.held import held
+from dsforge.train.held import Piece, held, piece_of
 from dsforge.train.loss_scale import LossScale
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class TorchEngine:
-    """A wrapped module, fp32 weights and AdamW; every rank must call each method.
+    """A wrapped module, fp32 weights and an optimizer; every rank must call each method.
 
     `accumulating(is_last)` surrounds a micro-batch and says whether gradients are summed over replicas
     after it; `is_cut`: replicas share the states out, so that norms are sums over them and each rank saves
@@ -41,28 +41,26 @@ class TorchEngine:
         accumulating: Callable[[bool], AbstractContextManager[Any]],
         is_cut: bool,
     ) -> None:
-        options = plan.optimizer
         self.plan = plan
         self.parameters = parameters
-        self.own_loss: float | None = None
+        self.micro_losses: Sequence[torch.Tensor] = ()
+        self.modules = (module,)
+        self.ties_bitwise = True
         self.before_update: Callable[[], None] = lambda: None
         self._module = module
         self._device = device
         self._accumulating = accumulating
         self._is_cut = is_cut
         self._scale = LossScale() if plan.train.precision == "fp16" else None
-        self._optimizer = torch.optim.AdamW(
-            parameter_groups(parameters, options.weight_decay),
-            lr=options.lr,
-            betas=options.betas,
-            eps=options.eps,
-            fused=True,
+        self._optimizer = optimizers.make(
+            parameter_groups(parameters, plan.optimizer.weight_decay), plan.optimizer
         )
 
     @property
     def optimizer_name(self) -> str:
         """The class that updates the weights."""
-        return f"{type(self._optimizer).__module__}.{type(self._optimizer).__name__} (fused)"
+        name = f"{type(self._optimizer).__module__}.{type(self._optimizer).__name__}"
+        return f"{name} (fused)" if self._optimizer.defaults.get("fused") else name
 
     def step(self, batches: Batches, learning_rate: float) -> StepResult:
         """Train on the next global batch at a learning rate."""
@@ -70,12 +68,12 @@ class TorchEngine:
             group["lr"] = learning_rate
         count = self.plan.batch.accumulation_steps
         scale = self._scale.value if self._scale else 1.0
-        total = torch.zeros((), device=self._device)
+        losses: list[torch.Tensor] = []
         for micro in range(count):
             inputs, labels = next(batches)
             with self._accumulating(micro == count - 1):
                 loss = self._module(inputs, labels)
-                total += loss.detach()
+                losses.append(loss.detach())
                 (loss * (scale / count)).backward()
         self.before_update()
         gradients = [held(p.grad) for p in self.parameters.values() if p.grad is not None]
@@ -86,10 +84,17 @@ class TorchEngine:
             self._clip(gradients, norm, scale)
             self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        total /= count
-        self.own_loss = float(total)
+        self.micro_losses = losses
+        total = torch.stack(losses).mean()
         loss_scale = scale if self._scale else None
         return StepResult(self._over_replicas(total), norm, loss_scale, skipped)
+
+    def reduced_gradients(self) -> Mapping[str, Piece]:
+        """Return each parameter's gradient, or this rank's part of it."""
+        return {
+            name: piece_of(p.grad) if p.grad is not None else Piece.nothing(p)
+            for name, p in self.parameters.items()
+        }
 
     def _norm(self, gradients: list[torch.Tensor]) -> float:
         square = nn.utils.get_total_norm(gradients).to(self._device).square()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -54,13 +54,15 @@ class Seat:
 class Groups:
     """`topology` maps ranks to coordinates; `shard` is this rank's as its layers know it.
 
-    For layers that split: `tensor` is the TP group, `alone` holds this rank only.
+    For layers that split: `tensor` is the TP group, `alone` holds this rank only, `experts` are those that
+    megatron-core's experts ask for, by name.
     """
 
     topology: Any
     shard: int
     tensor: Any = None
     alone: Any = None
+    experts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _limit(seconds: float) -> timedelta:

@@ -22,7 +22,7 @@ SURFACE = {
     "init": "--flavour --from-accelerate --from-deepspeed --from-megatron --from-neox --gpu --gpus "
     "--gpus-per-node --model --out --schema --seq-len -o",
     "validate": "--as --data-parallel --deepspeed-version --fix --json --probe --profile --set",
-    "plan": "--argument --gpus --json --objective --profile --search --set --top",
+    "plan": "--argument --calibration --gpus --json --objective --profile --search --set --top",
     "explain": "--json --layout --objective --profile --set",
     "diff": "--fail-on --json --profile",
     "render": "--argument --check --json --out --profile --set -o",
@@ -32,6 +32,8 @@ SURFACE = {
     "--runs --set",
     "smoke": "--argument --json --max-ranks --profile --runs --set --steps",
     "verify": "--allow --json --max-ranks --profile --references --runs --set --steps",
+    "tune": "--fresh --json --layers --minutes --out --profile --retry --runs --search --set --steps "
+    "--top -o",
     "schema": "",
     "presets list": "--json",
     "presets show": "--json",

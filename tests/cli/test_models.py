@@ -117,7 +117,7 @@ def test_presets_show_counts_a_config_too(cli: Callable[..., Any], tmp_path: Pat
     path = tmp_path / _config(tmp_path, QWEN3)
     shown = json.loads(cli("presets", "show", path, "--json").out)
     assert shown["parameters"] == 596_049_920
-    assert shown["trainers"] == ["ddp", "fsdp", "transformers"]
+    assert shown["trainers"] == ["ddp", "fsdp", "megatron-core", "transformers"]
     assert shown["differs"] == {
         "ddp": [],
         "forge": ["norms on queries and keys"],

@@ -187,3 +187,25 @@ def test_attempts_are_shown_with_their_hosts_and_why_there_was_no_other(cli: Cli
     assert [attempt["hosts"] for attempt in told["attempts"]] == [["a", "b"], ["a", "c"]]
     assert told["state"]["restarts"][0]["reason"] == "host_lost"
     assert (told["state"]["exit"]["reason"], told["state"]["exit"]["not_restarted"]) == ("numerics", why)
+
+
+def test_steps_that_were_skipped_or_jumped_are_told_and_what_ranks_compared(cli: Cli, root: Path):
+    def event(name: str, message: str, **data: Any) -> Event:
+        return Event(20.0, "trainer", name, message, data)
+
+    write_lines(
+        RunDir(root / "new").attempt(1).events,
+        event("skipped", "step 3 skipped", step=3),
+        event("skipped", "step 4 skipped", step=4),
+        event("skipped", "step 4 skipped", step=4),
+        event("skipped", "2 of 9 steps skipped in all", skipped_steps=2),
+        event("spike", "the loss of step 7 is 9.1", step=7),
+        event("finished", "9 steps done", checks={"gradients": 4, "parameters": 0}),
+    )
+    lines = cli("runs", "show", "new", "--runs", root).out.splitlines()
+    assert "  skipped   2 steps whose gradients overflowed: 3-4" in lines
+    assert "  spike     the loss of step 7 is 9.1" in lines
+    assert "  checked   equal between ranks: gradients 4 times" in lines
+    assert not any(
+        line.startswith(("  skipped", "  spike")) for line in cli("runs", "show", "old", "--runs", root).out
+    )

@@ -25,7 +25,9 @@ version: 1
 model: {layers: 4, hidden: 64, heads: 4, ffn_hidden: 192, vocab: 509}
 batch: {global: 16, micro: 2, seq_len: 64}
 cluster: {gpu: cpu}
-train: {steps: 20, eval_every: 8, eval_samples: 16}
+train:
+  {steps: 20, eval_every: 8, eval_samples: 16,
+   checks: {gradients_every: 4, parameters_every: 7, modules: true}}
 optimizer: {lr: 2.0e-3, warmup_steps: 2, grad_clip: 0.3}
 """
 

@@ -46,6 +46,9 @@ _SCRIPT = "trainer: external\nexternal: {{flavour: script, path: x, entry: y.py,
 )
 _PODS = "image: a, volumes: {a: /m}"
 _PARALLEL = "{tp: 2, pp: 2, dp: 2, zero: 1}"
+_EXPERTS = (", ffn_hidden: 176, vocab: 512", ", vocab: 512, experts: {@}")
+_ON_EXPERTS = (_EXPERTS, (_PARALLEL, "{zero: 1}"), (_LAST, f"{_LAST}\ntrainer: transformers"))
+_CORE = (_LAST, f"{_LAST}\ntrainer: megatron-core")
 
 BROKEN = (
     _one("DSF101", _LLAMA, _LLAMA.replace("heads: 4, kv_heads: 2", "heads: 5"), "tp: 2", "parallel.tp=1"),
@@ -154,12 +157,65 @@ BROKEN = (
         "train.recompute_every=2",
     ),
     Broken(
+        "DSF790",
+        (
+            (_PARALLEL, "{zero: 1}"),
+            (_LAST, f"{_LAST}\ntrainer: transformers"),
+            ("fp32", "fp32, balance_loss: 0.01"),
+        ),
+        "balance_loss",
+        "train.balance_loss=0.0",
+    ),
+    _one("DSF790", "fp32", "fp32, balance_over: model", "balance_over", "train.balance_over=layer"),
+    Broken(
+        "DSF791",
+        (*_ON_EXPERTS, ("@", "count: 4, active: 5, ffn_hidden: 8")),
+        "active",
+        "model.experts.active=4",
+    ),
+    Broken(
+        "DSF791",
+        (*_ON_EXPERTS, ("@", "count: 4, active: 2, ffn_hidden: 8, dense_layers: [0, 4]")),
+        "dense_layers",
+        "model.experts.dense_layers=[0]",
+    ),
+    Broken(
+        "DSF791",
+        (*_ON_EXPERTS, ("@", "count: 4, active: 2, ffn_hidden: 8, dense_layers: [0, 1, 2, 3]")),
+        "dense_layers",
+        None,
+    ),
+    Broken(
+        "DSF785",
+        (_EXPERTS, _CORE, ("@", "count: 4, active: 2, ffn_hidden: 8")),
+        "parallel:",
+        "parallel.sequence_parallel=true",
+    ),
+    Broken(
+        "DSF785",
+        (_EXPERTS, _CORE, (_PARALLEL, "{zero: 1}"), ("@", "count: 4, active: 1, ffn_hidden: 8")),
+        "model:",
+        None,
+    ),
+    Broken(
+        "DSF108",
+        (*_ON_EXPERTS, ("@", "count: 4, active: 2, ffn_hidden: 8"), ("experts:", "ffn_hidden: 9, experts:")),
+        "ffn_hidden: 9",
+        None,
+    ),
+    Broken(
         "DSF134",
         (("gpu: cpu", "gpu: a100-sxm-80gb"), ("fp32", "fp32, attention_dropout: 0.1")),
         "attention_dropout",
         None,
     ),
-    _one("DSF141", _MODEL, "qwen3-0.6b", "model", None),
+    _one("DSF141", _MODEL, "qwen3-0.6b", "model", "trainer=megatron-core"),
+    Broken(
+        "DSF141",
+        ((_MODEL, "mixtral-8x7b"), (_PARALLEL, "{zero: 3}")),
+        "model: mixtral-8x7b",
+        "trainer=transformers",
+    ),
     Broken(
         "DSF141",
         (
@@ -244,6 +300,38 @@ BROKEN = (
             ("DSF776", 1, "", "\noffload: {optimizer: cpu, path: /x}", "path: /x", "offload.path=null"),
         )
     ),
+    *(
+        Broken(
+            "DSF776",
+            ((_PARALLEL, parallel), (_LAST, f"{_LAST}\noffload: {{optimizer: {place}}}")),
+            at,
+            fix,
+        )
+        for parallel, place, at, fix in (
+            ("{tp: 2, dp: 4, zero: 0}", "cpu", "zero: 0", "parallel.zero=1"),
+            ("{tp: 2, dp: 4, zero: 2}", "nvme, path: /x", "zero: 2", "parallel.zero=3"),
+            ("{pp: 2, dp: 4, zero: 1}", "nvme, path: /x", "optimizer: nvme", None),
+        )
+    ),
+    *(
+        Broken(
+            "DSF805",
+            (
+                ("arch: llama", arch),
+                (_PARALLEL, parallel),
+                (_LAST, f"{_LAST}\ntrainer: transformers"),
+            ),
+            at,
+            fix,
+        )
+        for arch, parallel, at, fix in (
+            ("arch: gpt", "{tp: 2, dp: 4, zero: 1}", "tp: 2", "parallel.tp=1"),
+            ("arch: llama", "{tp: 2, dp: 4, zero: 3}", "zero: 3", "parallel.zero=2"),
+        )
+    ),
+    _one("DSF806", _LAST, "warmup_steps: 3, momentum: 0.8}", "momentum", "optimizer.momentum=0.9"),
+    _one("DSF806", _LAST, "warmup_steps: 3, type: sgd, eps: 1.0e-6}", "eps: 1", "optimizer.eps=1e-08"),
+    _one("DSF806", _LAST, "warmup_steps: 3, type: lion, eps: 1.0e-6}", "eps: 1", "optimizer.eps=1e-08"),
     Broken(
         "DSF780",
         ((_PARALLEL, "{dp: 8, zero: 3}"), (_LAST, f"{_LAST}\noffload: {{optimizer: cpu}}\ntrainer: fsdp")),
@@ -454,6 +542,8 @@ BROKEN = (
     ),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {SLURM_X: a}}", "SLURM_X", None),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {PMI_RANK: a}}", "PMI_RANK", None),
+    _one("DSF794", _PARALLEL, "{schedule: gpipe}", "schedule", "parallel.schedule=1f1b"),
+    _one("DSF795", _PARALLEL, "{pp: 2, partition: measured}", "partition: measured", None),
     Broken(
         "DSF160",
         (
@@ -464,18 +554,31 @@ BROKEN = (
         "gpu: a100",
         None,
     ),
+    Broken(
+        "DSF811",
+        ((_PARALLEL, "{dp: 8, zero: 3}"), ("steps: 30", "steps: 30, checks: {parameters_every: 5}")),
+        "parameters_every",
+        "train.checks.parameters_every=0",
+    ),
+    Broken(
+        "DSF811",
+        (
+            (_PARALLEL, "{dp: 1}"),
+            ("gpus_per_node: 8", "gpus_per_node: 1"),
+            ("steps: 30", "steps: 30, checks: {gradients_every: 5}"),
+        ),
+        "gradients_every",
+        "train.checks.gradients_every=0",
+    ),
 )
 
 NOT_HONOURED = {
     "parallel.vp": "2",
     "parallel.cp": "2",
     "parallel.ep": "2",
-    "parallel.schedule": "gpipe",
-    "parallel.sequence_parallel": "true",
-    "offload.optimizer": "cpu",
-    "offload.parameters": "nvme",
-    "offload.path": "/nvme",
+    "parallel.schedule": "interleaved",
     "train.precision": "fp16",
+    "train.balance_loss": "0.01",
     "checkpoint.init": "weights",
     "monitor.wandb": "true",
     "monitor.prometheus": "true",

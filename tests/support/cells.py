@@ -6,6 +6,7 @@ docs/reference/verified.md, written by `pytest tests/e2e/test_verify.py -k NAME 
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 COLUMNS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -39,7 +40,7 @@ class Cell:
     words: str
 
     def _said(self) -> dict[str, str]:
-        return dict(word.split("=", 1) for word in self.words.split())
+        return dict(word.split("=", 1) for word in shlex.split(self.words))
 
     @property
     def columns(self) -> dict[str, str]:
@@ -65,11 +66,21 @@ class Cell:
         return [f"{key}={value}" for key, value in {**shape, **keys, **self.further}.items()]
 
 
+EXPERTS = "'model.experts={count: 4, active: 2, ffn_hidden: 96, dense_layers: [1]}'"
+
 CELLS = (
     Cell("forge-dp", "replicas that keep every state", "dp=2 zero=0 arch=llama tied=false"),
     Cell("forge-zero-1", "module with dropout, recomputed", "dp=2 recompute=full dropout=0.1"),
-    Cell("forge-zero-2", "gradients shared out", "dp=2 zero=2 arch=llama tied=false"),
-    Cell("forge-zero-3", "weights shared out beside tensor parallelism", "tp=2 dp=2 zero=3 recompute=full"),
+    Cell(
+        "forge-zero-2",
+        "gradients shared out, optimizer on the CPU",
+        "dp=2 zero=2 arch=llama tied=false offload_optimizer=cpu",
+    ),
+    Cell(
+        "forge-zero-3",
+        "weights shared out beside split layers and sequences",
+        "tp=2 dp=2 zero=3 recompute=full sequence_parallel=true",
+    ),
     # Of this seed the gradients are calm: with another the reference runs three times, at ever lower rates.
     Cell("forge-tp", "tensor parallelism alone, dropout agreed", "tp=2 arch=llama dropout=0.1 train.seed=4"),
     Cell("forge-pp", "a pipeline alone, attention recomputed", "pp=2 recompute=selective dropout=0.1"),
@@ -79,17 +90,33 @@ CELLS = (
         "blocks of several layers recomputed across stages, dropout",
         "tp=2 pp=2 dp=2 arch=llama tied=false recompute=full recompute_every=2 dropout=0.1",
     ),
+    Cell(
+        "forge-gpipe",
+        "GPipe, split sequences on stages",
+        "tp=2 pp=2 schedule=gpipe sequence_parallel=true recompute=full recompute_every=2 dropout=0.1",
+    ),
     Cell("forge-bf16", "bf16 in a pipeline", "tp=2 pp=2 arch=llama precision=bf16 recompute=full"),
     Cell("transformers-zero-1", "GPT-2 of Hugging Face, optimizer shared out", "trainer=transformers dp=2"),
     Cell(
         "transformers-zero-2",
         "Llama of Hugging Face, gradients shared out",
-        "trainer=transformers dp=2 zero=2 arch=llama tied=false",
+        "trainer=transformers dp=2 zero=2 arch=llama tied=false recompute=selective",
     ),
     Cell(
         "transformers-zero-3",
         "weights shared out, recomputed, tied",
-        "trainer=transformers dp=2 zero=3 arch=llama recompute=full",
+        "trainer=transformers dp=2 zero=3 arch=llama recompute=full recompute_every=2",
+    ),
+    Cell(
+        "transformers-experts",
+        "Qwen3-MoE with a dense layer, balanced over the model",
+        "trainer=transformers dp=2 zero=3 arch=qwen3 tied=false recompute=full train.balance_loss=0.05"
+        f" train.balance_over=model {EXPERTS}",
+    ),
+    Cell(
+        "transformers-tp",
+        "layers split by AutoTP",
+        "trainer=transformers tp=2 dp=2 zero=2 arch=llama tied=false",
     ),
     Cell("fsdp-zero-2", "weights that stay until their backward", "trainer=fsdp dp=2 zero=2"),
     Cell(
@@ -103,5 +130,11 @@ CELLS = (
         "virtual stages, split sequences, distributed optimizer, tied, dropout",
         "trainer=megatron-core tp=2 pp=2 dp=2 vp=2 schedule=interleaved sequence_parallel=true recompute=full"
         " dropout=0.1 parallel.partition=uniform",
+    ),
+    Cell(
+        "megatron-core-experts",
+        "experts shared out over replicas of both stages, balanced, blocks of two layers",
+        "trainer=megatron-core pp=2 dp=2 ep=2 arch=mixtral tied=false recompute=full recompute_every=2"
+        f" train.balance_loss=0.05 {EXPERTS}",
     ),
 )

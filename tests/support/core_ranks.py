@@ -16,7 +16,8 @@ from dsforge.train.batches import micro_batches
 from dsforge.train.context import RankContext
 from dsforge.train.samples import Sources
 from dsforge.train.schedule import learning_rate
-from tests.support.replica_ranks import Text
+from dsforge.train.world import coordinates
+from tests.support.replica_ranks import Text, checked
 
 
 def train(rank: int, folder: Path, plan: Plan) -> None:
@@ -27,40 +28,58 @@ def train(rank: int, folder: Path, plan: Plan) -> None:
     torch.set_num_threads(1)
     device, half = torch.device("cpu"), plan.train.steps // 2
     megatron_core.import_libraries(device)
-    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=plan.layout.world_size
+    )
     groups = megatron_core.make_groups(plan.layout)
     context = RankContext(
         plan=plan,
         ds_config={},
         rank=rank,
         local_rank=rank,
-        world_size=2,
+        world_size=plan.layout.world_size,
         attempt=AttemptDir(folder),
         attempt_number=1,
         run_id="",
         checkpoint_dir=folder,
         root=folder,
+        disk=None,
         sources=Sources((), ()),
         dump_dir=None,
     )
     first = megatron_core.build(context, groups, device, restored=False)
+    checks = checked(first, context)
     steps = _steps(first, plan, range(half))
+    checks.parameters(half, is_kept=True)
     first.save_files(folder)
     dist.barrier()
     steps += _steps(first, plan, range(half, plan.train.steps))
     second = megatron_core.build(context, groups, device, restored=True)
     second.load_files(folder)
     again = _steps(second, plan, range(half, plan.train.steps))
-    before = second.own_loss
-    text = micro_batches(Text(plan), plan, 0, range(1))  # type: ignore[arg-type]  # samples by id, too
+    before = [float(loss) for loss in second.micro_losses]
+    text = micro_batches(Text(plan), plan, replica_of(plan), range(1))  # type: ignore[arg-type]  # samples by id, too
     losses = [one.evaluate(text, 1) for one in (second,)]
+    if rank == 1:
+        own = {"before": before, "after": [float(loss) for loss in second.micro_losses]}
+        (folder / "own.json").write_text(json.dumps(own))
     if rank == 0:
-        told = {"steps": steps, "again": again, "validation": losses, "own": [before, second.own_loss]}
+        told = {
+            "checked": checks.made,
+            "steps": steps,
+            "again": again,
+            "validation": losses,
+        }
         (folder / "told.json").write_text(json.dumps(told))
     dist.destroy_process_group()
 
 
 def _steps(engine: Any, plan: Plan, steps: range) -> list[list[float]]:
-    batches = micro_batches(Text(plan), plan, 0, steps)  # type: ignore[arg-type]  # samples by id, too
+    batches = micro_batches(Text(plan), plan, replica_of(plan), steps)  # type: ignore[arg-type]  # samples by id, too
     made = (engine.step(batches, learning_rate(step, plan.train.steps, plan.optimizer)) for step in steps)
     return [[result.loss, result.grad_norm] for result in made]
+
+
+def replica_of(plan: Plan) -> int:
+    """Return which replica this rank is of."""
+    return coordinates(dist.get_rank(), plan.layout).replica

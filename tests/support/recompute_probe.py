@@ -96,6 +96,7 @@ def train(plan: Plan, groups: world.Groups, folder: Path) -> dict[str, Any]:
         run_id="",
         checkpoint_dir=folder,
         root=folder,
+        disk=None,
         sources=Sources((), ()),
         dump_dir=None,
     )

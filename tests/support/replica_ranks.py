@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,25 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.plan.types import Plan
 from dsforge.records.run_dir import AttemptDir
+from dsforge.render.deepspeed_config import deepspeed_config
 from dsforge.train.batches import micro_batches
-from dsforge.train.context import RankContext
+from dsforge.train.checks import Checks
+from dsforge.train.context import RankContext, on_disk
 from dsforge.train.dump import whole_shards
 from dsforge.train.engine_protocol import Engine
+from dsforge.train.held import held
 from dsforge.train.loss_scale import LossScale
+from dsforge.train.main import trainer_module
+from dsforge.train.recorder import Recorder
 from dsforge.train.samples import Sources
 from dsforge.train.schedule import learning_rate
+from dsforge.train.world import Groups
 
 REPLICAS = 2
+_GROUPS: dict[tuple[str, int], Groups] = {}
 FAR_TOO_LARGE = 2.0**60
 
 
@@ -43,16 +51,21 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
     and from there.
     """
     torch.set_num_threads(1)
+    # What DeepSpeed reads itself.
+    os.environ |= {"DS_ACCELERATOR": "cpu", "LOCAL_RANK": str(rank)}
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=REPLICAS)
     for name, plan in plans.items():
         half = plan.train.steps // 2
-        engine = _build(rank, folder, plan, restored=False)
+        context = _context(rank, folder, plan)
+        engine = _build(context, restored=False)
+        checks = checked(engine, context)
         results = _steps(engine, plan, rank, range(half))
+        checks.parameters(half, is_kept=True)
         (folder / name).mkdir(exist_ok=True)
         engine.save_files(folder / name)
         dist.barrier()
         rest = _steps(engine, plan, rank, range(half, plan.train.steps))
-        again = _build(rank, folder, plan, restored=True)
+        again = _build(context, restored=True)
         again.load_files(folder / name)
         resumed = _steps(again, plan, rank, range(half, plan.train.steps))
         ends = [whole_shards(one.parameters) for one in (engine, again)]
@@ -60,6 +73,7 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
             told = {
                 "steps": results + rest,
                 "resumed": resumed,
+                "checked": checks.made,
                 "same_weights": all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0]),
             }
             (folder / f"{name}.json").write_text(json.dumps(told))
@@ -67,7 +81,24 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
             overflowed = _overflow(engine, plan, rank)
             if rank == 0:
                 (folder / f"{name}-overflow.json").write_text(json.dumps(overflowed))
+        lost = _lost(engine, checks, plan, rank)
+        if rank == 0:
+            (folder / f"{name}-lost.json").write_text(json.dumps(lost))
     dist.destroy_process_group()
+
+
+def _lost(engine: Any, checks: Checks, plan: Plan, rank: int) -> dict[str, Any]:
+    """Spoil a weight of the second layer, take a step, and tell where something was first not finite."""
+    spoilt = next(name for name in engine.parameters if "1.mlp" in name and name.endswith(".weight"))
+    with torch.no_grad():
+        held(engine.parameters[spoilt]).fill_(float("nan"))
+    engine._scale = None
+    checks.begin(1)
+    _steps(engine, plan, rank, range(1))
+    assert checks.watch is not None
+    sight, gradient = checks.watch.first(), checks.watch.last_gradient()
+    assert sight is not None
+    return {"spoilt": spoilt, "module": sight.module, "micro": sight.micro, "gradient": gradient is not None}
 
 
 def _overflow(engine: Any, plan: Plan, rank: int) -> dict[str, Any]:
@@ -83,11 +114,21 @@ def _overflow(engine: Any, plan: Plan, rank: int) -> dict[str, Any]:
     }
 
 
-def _build(rank: int, folder: Path, plan: Plan, *, restored: bool) -> Engine:
-    trainer = importlib.import_module(f"dsforge.train.{plan.trainer}")
-    context = RankContext(
+def checked(engine: Engine, context: RankContext) -> Checks:
+    """Let an engine's ranks compare their gradients before every update."""
+    device = torch.device("cpu")
+    recorder = Recorder(context.attempt, context.plan, context.rank, device)
+    checks = Checks(context, engine, recorder, device, ["here"] * context.world_size)
+    engine.before_update = checks.before_update
+    return checks
+
+
+def _context(rank: int, folder: Path, plan: Plan) -> RankContext:
+    on_deepspeed = capabilities(plan.trainer).deepspeed
+    disk = folder / "disk" if plan.offload.path is not None else None
+    return RankContext(
         plan=plan,
-        ds_config={},
+        ds_config=on_disk(deepspeed_config(plan), disk) if on_deepspeed else {},
         rank=rank,
         local_rank=rank,
         world_size=REPLICAS,
@@ -96,17 +137,26 @@ def _build(rank: int, folder: Path, plan: Plan, *, restored: bool) -> Engine:
         run_id="",
         checkpoint_dir=folder,
         root=folder,
+        disk=disk,
         sources=Sources((), ()),
         dump_dir=None,
     )
-    engine: Engine = trainer.build(
-        context, trainer.make_groups(plan.layout), torch.device("cpu"), restored=restored
-    )
+
+
+def _build(context: RankContext, *, restored: bool) -> Engine:
+    trainer = trainer_module(context.plan.trainer)
+    device = torch.device("cpu")
+    trainer.import_libraries(device)
+    # A process makes megatron-core's groups once.
+    key = (context.plan.trainer, context.plan.layout.tp)
+    if key not in _GROUPS:
+        _GROUPS[key] = trainer.make_groups(context.plan.layout)
+    engine: Engine = trainer.build(context, _GROUPS[key], device, restored=restored)
     return engine
 
 
 def _batches(plan: Plan, rank: int, steps: range) -> Any:
-    return micro_batches(Text(plan), plan, rank, steps)  # type: ignore[arg-type]  # samples by id, too
+    return micro_batches(Text(plan), plan, rank // plan.layout.tp, steps)  # type: ignore[arg-type]  # samples by id, too
 
 
 def _steps(engine: Engine, plan: Plan, rank: int, steps: range) -> list[dict[str, Any]]:

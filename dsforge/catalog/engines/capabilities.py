@@ -38,9 +38,21 @@ class Capabilities:
     """The model is one of transformers' classes, built from a `config.json`."""
     deepspeed: bool
     """DeepSpeed trains, so that its faults are the trainer's."""
+    whole_tables: bool
+    """Under TP every rank holds the whole embedding and head, and computes all logits."""
+    zero_under_tp: int
+    """The highest ZeRO stage that it trains with layers split by TP."""
     offloads_together: bool
     """Optimizer states live where parameters do: one is not offloaded without the other."""
+    splits_for_experts: bool
+    """With TP, sequences of a model with experts are split: each token is sent to its experts once."""
+    cuts_parameters: bool
+    """Replicas hold parts of the parameters between steps, whatever the ZeRO stage."""
     honours: dict[str, Honoured]
+
+    def tables(self, tp: int) -> int:
+        """Return how many times the ranks of a TP group together hold embedding and head."""
+        return tp if self.whole_tables else 1
 
     def takes(self, key: str, value: Any) -> bool:
         """Tell whether a key's value is one that the trainer honours."""
@@ -59,7 +71,11 @@ def capabilities(trainer: str) -> Capabilities:
         vocab_divisor=table["vocab_divisor"],
         hugging_face=table["hugging_face"],
         deepspeed=table.get("deepspeed", True),
+        whole_tables=table.get("whole_tables", False),
+        zero_under_tp=table.get("zero_under_tp", 3),
         offloads_together=table.get("offloads_together", False),
+        splits_for_experts=table.get("splits_for_experts", False),
+        cuts_parameters=table.get("cuts_parameters", False),
         honours={
             key: Honoured(tuple(row["values"]), row["why"])
             for key, row in table["honours"].items()

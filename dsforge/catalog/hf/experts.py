@@ -18,6 +18,7 @@ def qwen2_moe(config: Config) -> Row:
     row = llama_like(config, "qwen2-moe")
     experts = _experts(config, "num_experts", "num_experts_per_tok", config.count("moe_intermediate_size"))
     experts |= {
+        "normalised": config.flag("norm_topk_prob", default=False),
         "shared_ffn_hidden": config.count("shared_expert_intermediate_size"),
         "shared_gate": True,
         "dense_layers": _dense_layers(config, row["layers"]),
@@ -31,7 +32,9 @@ def qwen3_moe(config: Config) -> Row:
     row = {**llama_like(config, "qwen3"), **attention_bias(config), "window": qwen_window(config)}
     key = "num_experts" if config.has("num_experts") else "num_local_experts"
     experts = _experts(config, key, "num_experts_per_tok", config.count("moe_intermediate_size"))
-    return {**row, "experts": {**experts, "dense_layers": _dense_layers(config, row["layers"])}}
+    normalised = config.flag("norm_topk_prob", default=False)
+    dense = _dense_layers(config, row["layers"])
+    return {**row, "experts": {**experts, "normalised": normalised, "dense_layers": dense}}
 
 
 def deepseek_v3(config: Config) -> Row:
@@ -54,6 +57,7 @@ def deepseek_v3(config: Config) -> Row:
     key = "n_routed_experts" if config.has("n_routed_experts") else "num_local_experts"
     width = config.count("moe_intermediate_size")
     experts = _experts(config, key, "num_experts_per_tok", width)
+    experts["normalised"] = config.flag("norm_topk_prob", default=True)
     experts["shared_ffn_hidden"] = width * config.count("n_shared_experts", least=0)
     experts["dense_layers"] = tuple(range(min(dense, row["layers"])))
     return {**row, "kv_heads": row["heads"], "experts": experts, "latent": latent}

@@ -50,10 +50,11 @@ def _llama_like(config: Config) -> dict[str, Any]:
     if config.values["model_type"] == "llama" and hidden % heads:
         config.fail("hidden_size", f"is not a multiple of {heads} heads, which LlamaConfig asks for")
     _check_layer_types(config)
-    # Some classes take a number of their own for a missing one.
+    # Some classes take a number of their own for a missing one, and Mixtral's scaled RoPE none.
     return {
         "num_key_value_heads": config.count("num_key_value_heads", heads),
         "rope_parameters": rope(config),
+        **({"head_dim": config.head_dim(hidden, heads)} if config.values["model_type"] == "mixtral" else {}),
     }
 
 
@@ -126,6 +127,10 @@ def _flag(config: Config, key: str) -> bool:
     return config.flag(key, default=False)
 
 
+def _layers(config: Config, key: str) -> list[int]:
+    return list(config.indices(key, config.count("num_hidden_layers")))
+
+
 def _fraction(config: Config, key: str) -> float:
     value = config.values[key]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -178,8 +183,19 @@ _MODELS: dict[str, dict[str, Read]] = {
     },
     "llama": {**_LLAMA_LIKE, "attention_bias": _flag, "mlp_bias": _flag},
     "mistral": {**_LLAMA_LIKE, "sliding_window": _count},
+    "mixtral": {
+        **_LLAMA_LIKE,
+        **dict.fromkeys(("sliding_window", "num_local_experts", "num_experts_per_tok"), _count),
+    },
     "qwen2": _QWEN,
     "qwen3": {**_QWEN, "attention_bias": _flag},
+    "qwen3_moe": {
+        **_LLAMA_LIKE,
+        **dict.fromkeys(("num_experts", "num_local_experts", "num_experts_per_tok"), _count),
+        **dict.fromkeys(("moe_intermediate_size", "decoder_sparse_step", "sliding_window"), _count),
+        **dict.fromkeys(("use_sliding_window", "attention_bias", "norm_topk_prob"), _flag),
+        "mlp_only_layers": _layers,
+    },
 }
 """model_type: the keys of the class that shape the model."""
 _FIXED: dict[str, dict[str, Any]] = {
@@ -189,6 +205,8 @@ _FIXED: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("bos_token_id", "eos_token_id")),
     },
     **{key: {"attention_dropout": 0.0} for key in ("llama", "mistral", "qwen2", "qwen3")},
+    # With it the model's own loss would have a part that the recipe's `balance_loss` stands for.
+    **{key: {"attention_dropout": 0.0, "output_router_logits": False} for key in ("mixtral", "qwen3_moe")},
 }
 """model_type: what is set whatever the file says."""
 _SCALINGS: dict[str, dict[str, Read]] = {
@@ -226,6 +244,7 @@ _UNCHANGED: dict[str, tuple[Any, ...]] = {
     "pruned_heads": ({},),
     "quantization_config": (),
     "reorder_and_upcast_attn": (False,),
+    "router_jitter_noise": (0.0,),
     "scale_attn_by_inverse_layer_idx": (False,),
     "scale_attn_weights": (True,),
     "tie_encoder_decoder": (False,),

@@ -15,6 +15,8 @@ _HALF = 2
 _LASTING = ("weights", "gradients", "sums", "optimizer", "standing")
 _COMPILED_LOSS = 4
 """Bytes of an entry of the logits that a compiled loss keeps more than one that works in place."""
+_KEPT_LOGIT = 4
+"""Bytes of an entry of the logits between the passes of a micro-batch: the softmax in fp32."""
 _BUCKET = 500_000_000
 """Parameters whose gradients DeepSpeed reduces at once (`reduce_bucket_size`)."""
 _LIVE = 1_000_000_000
@@ -112,11 +114,14 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
         activations += work.mtp * mixed.kept
     working = tokens * ((mixed.whole - mixed.kept) * min(layers, job.recompute_every) + mixed.gradients)
     ends = (first or last) * tokens * work.seq_len if engine.whole_mask else 0.0
-    logits = 0.0
+    logits = waiting = 0.0
     if last:
         # The last norm's input and output, and the loss.
         ends += 2 * _HALF * tokens * work.hidden / (job.tp if job.sequence_parallel else 1)
-        logits = tokens * work.vocab / job.tp * _logit_bytes(job, engine)
+        entries = tokens * work.vocab / job.tp
+        logits = entries * _logit_bytes(job, engine)
+        if job.schedule == "gpipe" and job.pp > 1 and job.loss != "chunked":
+            waiting = entries * _KEPT_LOGIT * (job.accumulation_steps - 1)
     components = {
         "weights": int(kept.weights),
         "gradients": int(kept.gradients),
@@ -127,7 +132,7 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
         "activations": int(activations * tokens + ends),
         # The loss is done before the backward of the layers begins.
         "working": int(working) if working >= logits else 0,
-        "logits": int(logits) if logits > working else 0,
+        "logits": int(waiting) + (int(logits) if logits > working else 0),
     }
     if engine.late_gradients and job.accumulation_steps <= 1:
         made = components["activations"] + components["working"] + components["logits"]

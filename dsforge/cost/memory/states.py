@@ -8,6 +8,7 @@ from dsforge.cost.job import Job
 from dsforge.cost.memory.constants import EngineMemory
 from dsforge.cost.memory.parameters import Held
 from dsforge.cost.states import MEGATRON, sums_in_fp32
+from dsforge.layout.optimizers import ADAM_MOMENTS
 
 _OPTIMIZER = 12
 """Adam's two moments and a master copy, in fp32."""
@@ -46,6 +47,7 @@ def states(job: Job, engine: EngineMemory, held: Held) -> States:
     else:
         sums = 4.0 if sums_in_fp32(job.precision, zero) and not job.offload else 0.0
         weights, gradients, optimizer = 2.0, 2.0, float(_OPTIMIZER)
+    optimizer -= 4 * (ADAM_MOMENTS - job.moments)
     if job.lean_optimizer:
         gradients, optimizer = 2.0, float(_LEAN_OPTIMIZER)
     if job.fp8_weights:

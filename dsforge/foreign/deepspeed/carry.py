@@ -145,15 +145,19 @@ def _optimizer(taking: Taking, keys: DeepSpeedKeys) -> None:
         return
     name = taking.take("optimizer.type")
     decoupled = taking.take("optimizer.params.adam_w_mode", True)
+    other_steps = [key for key in ("nesterov", "dampening") if taking.take(f"optimizer.params.{key}")]
     folded = name.lower() if isinstance(name, str) else None
     if folded == "adamw" or (folded == "adam" and decoupled):
         taking.carry("optimizer.type", "adamw", "optimizer.type")
+    elif folded == "lion" or (folded == "sgd" and not other_steps):
+        taking.carry("optimizer.type", folded, "optimizer.type")
     else:
+        known = "adamw, lion, or sgd without nesterov and dampening"
         taking.need(
-            "optimizer.type", "optimizer.type", f"a recipe trains with adamw, the file with {shown(name)}"
+            "optimizer.type", "optimizer.type", f"a recipe trains with {known}, the file with {shown(name)}"
         )
     defaults = optimizer_parameters(taking.seen, keys) or {}
-    for key in ("lr", "weight_decay", "betas", "eps"):
+    for key in ("lr", "weight_decay", "betas", "eps", "momentum"):
         dotted = f"optimizer.params.{key}"
         if taking.seen.has(dotted):
             taking.plain(f"optimizer.{key}", dotted)

@@ -1,4 +1,4 @@
-"""DSF257, DSF273: the same Python and packages on every host, and kernels that can be compiled."""
+"""DSF257, DSF273, DSF802: the same Python and packages on every host, and kernels that can be compiled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dsforge.base.errors import Finding
 from dsforge.launch.comparison.known import Known, fault, warning
-from dsforge.launch.op_cache import folder_of
+from dsforge.launch.op_cache import DISK, NO_DISK, folder_of
 
 
 def check(known: Known) -> Iterator[Finding]:
@@ -29,7 +29,10 @@ def check_ops(known: Known, needed: tuple[str, ...]) -> Iterator[Finding]:
     for host, facts in known.answered():
         absent = [name for name in needed if folder_of(name) not in facts.built_ops]
         missing = [name for name, there in facts.compilers.items() if not there]
-        if absent and missing:
+        if DISK in absent and missing:
+            why = f"{NO_DISK}: it has no {', '.join(missing)}"
+            yield fault("DSF802", host, why, f"install {missing[0]} there, or offload to the CPU")
+        elif absent and missing:
             yield warning(
                 "DSF273",
                 host,

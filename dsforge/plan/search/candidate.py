@@ -64,8 +64,8 @@ class Jobs:
     def __init__(self, shape: Shape, known: Measured, fixed: Mapping[str, Any], divisor: int) -> None:
         """Take what all candidates share.
 
-        `fixed` holds gpus, seq_len, global_batch, precision, partition, recompute_every, dropout and
-        attention_dropout.
+        `fixed` holds gpus, seq_len, global_batch, precision, partition, recompute_every, moments, dropout,
+        attention_dropout and whole_tables.
         """
         self._shape, self._known, self._fixed, self._divisor = shape, known, fixed, divisor
         self._works: dict[int, Work] = {}
@@ -102,6 +102,7 @@ class Jobs:
             on_nvme="nvme" in (one.optimizer, one.parameters),
             schedule=one.schedule,
             recompute_every=fixed["recompute_every"],
+            moments=fixed["moments"],
             first_layers=first,
             last_layers=last,
             expert_tp=1 if one.ep > 1 else None,
@@ -110,7 +111,12 @@ class Jobs:
     def _work(self, tp: int) -> Work:
         if tp not in self._works:
             model = model_of(self._shape, padded_vocab(self._shape.vocab, tp, self._divisor))
-            self._works[tp] = work_of(model, self._fixed["seq_len"], dropout=self._fixed["dropout"] > 0)
+            self._works[tp] = work_of(
+                model,
+                self._fixed["seq_len"],
+                dropout=self._fixed["dropout"] > 0,
+                tables=tp if self._fixed["whole_tables"] else 1,
+            )
         return self._works[tp]
 
     def _first_and_last(self, tp: int, pp: int, vp: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import Any
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.tables import Hardware
 from dsforge.external.vocabulary import vocab_divisor
+from dsforge.layout.optimizers import moments
 from dsforge.layout.shape import Shape
 from dsforge.plan.auto import resolve_autos
 from dsforge.plan.job import Measured, Unmeasured, measured
@@ -56,7 +57,21 @@ def search(
     """Return the best layouts of what a recipe leaves open, on its whole cluster.
 
     Under `cost` also on halves, quarters and so on of its nodes: fewer GPUs waste less on communication.
+    Under `time` and `cost` open offload is the last resort: no published run that estimates are held against
+    offloads, so what it costs is not shown by any.
     """
+    open_offload = [key for key in left_open(recipe) if key.startswith("offload.")]
+    if open_offload and objective != "memory":
+        kept = with_values(recipe, dict.fromkeys(open_offload, "none"))
+        first = _search(kept, shape, hardware, known, top=top, objective=objective)
+        if first.found:
+            return first
+    return _search(recipe, shape, hardware, known, top=top, objective=objective)
+
+
+def _search(
+    recipe: Recipe, shape: Shape, hardware: Hardware, known: Measured, *, top: int, objective: Objective
+) -> Searched:
     sizes = [recipe.cluster.nodes]
     while objective == "cost" and sizes[-1] % 2 == 0:
         sizes.append(sizes[-1] // 2)
@@ -82,8 +97,10 @@ def searcher(recipe: Recipe, shape: Shape, hardware: Hardware, known: Measured, 
         "precision": recipe.train.precision,
         "partition": recipe.parallel.partition,
         "recompute_every": recipe.train.recompute_every,
+        "moments": moments(recipe.optimizer.type, recipe.optimizer.momentum),
         "dropout": recipe.train.dropout,
         "attention_dropout": recipe.train.attention_dropout,
+        "whole_tables": capabilities(recipe.trainer).whole_tables,
     }
     jobs = Jobs(shape, known, fixed, vocab_divisor(recipe))
     legality = Legality(recipe, shape, hardware, base, nodes)

@@ -131,7 +131,9 @@ class Space:
 
     def _splits(self, tp: int, cp: int) -> tuple[bool, ...]:
         possible = tp > 1 and self._recipe.batch.seq_len % (tp * cp) == 0
-        return self._open("parallel.sequence_parallel", (False, True) if possible else (False,))
+        needed = tp > 1 and self._shape.experts is not None and self._trainer.splits_for_experts
+        splits = [split for split in (False, True) if (possible if split else not needed)]
+        return self._open("parallel.sequence_parallel", splits)
 
     def _rests(self) -> Iterator[Rest]:
         places = _PLACES if self._recipe.offload.path else _PLACES[:2]

@@ -7,25 +7,21 @@ from typing import Any
 
 from dsforge.base.errors import Fix, Severity
 from dsforge.rules.facts import Facts
+from dsforge.rules.honours import unhonoured
 from dsforge.rules.registry import Found, Rule
 
 
 def _check(facts: Facts) -> Iterator[Found]:
     if facts.recipe.trainer == "external" and facts.recipe.external is None:
         return  # no program is named (DSF142) whose keys these would be
-    for key, honoured in facts.capabilities.honours.items():
-        value: Any = facts.recipe
-        for part in key.split("."):
-            value = getattr(value, part, None)
-        if not facts.capabilities.takes(key, value):
-            wanted = honoured.values[0]
-            legal = " or ".join(f"`{_yaml(item)}`" for item in honoured.values)
-            yield Found(
-                f"`{key}: {_yaml(value)}` cannot be honoured: {honoured.why}",
-                key,
-                f"set {key} to {legal}",
-                Fix(key, wanted),
-            )
+    for key, value, honoured in unhonoured(facts.capabilities, facts.recipe):
+        legal = " or ".join(f"`{_yaml(item)}`" for item in honoured.values)
+        yield Found(
+            f"`{key}: {_yaml(value)}` cannot be honoured: {honoured.why}",
+            key,
+            f"set {key} to {legal}",
+            Fix(key, honoured.values[0]),
+        )
 
 
 def _yaml(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dsforge.base.errors import Fix, Severity
+from dsforge.layout.offload import least_stage
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
@@ -15,6 +16,8 @@ def _check(facts: Facts) -> Iterator[Found]:
     known = (f"offload.{name}" for name in ("optimizer", "parameters", "path"))
     if not all(facts.capabilities.takes(key, getattr(offload, key.split(".")[1])) for key in known):
         return
+    if facts.recipe.trainer != "external":
+        yield from _below_its_stage(facts)
     if offload.parameters != "none" and facts.zero not in (None, 3):
         yield Found(
             f"parameters are offloaded in the shards of ZeRO-3, this is ZeRO-{facts.zero}",
@@ -42,12 +45,27 @@ def _check(facts: Facts) -> Iterator[Found]:
         )
 
 
+def _below_its_stage(facts: Facts) -> Iterator[Found]:
+    place = facts.recipe.offload.optimizer
+    least = least_stage(place, "none")
+    if not facts.capabilities.deepspeed or facts.zero is None or facts.zero >= least:
+        return
+    said = f"the optimizer goes to {place} under ZeRO-{least} at least, this is ZeRO-{facts.zero}"
+    if facts.recipe.parallel.pp > 1 and least > 1:
+        hint = "`optimizer: cpu` without a path: with a pipeline DeepSpeed offloads to the CPU alone"
+        yield Found(said, "offload.optimizer", hint)
+    else:
+        hint = f"`zero: {least}`, or leave the optimizer on the GPU"
+        yield Found(said, "parallel.zero", hint, Fix("parallel.zero", least))
+
+
 RULE = Rule(
     code="DSF776",
     name="offload-places",
     severity=Severity.ERROR,
     summary="what is offloaded has its ZeRO stage and its place",
-    why="DeepSpeed offloads parameters under ZeRO-3 alone, and a disk that nobody names is not written to.",
+    why="DeepSpeed offloads parameters, and to a disk, under ZeRO-3 alone: below, `nvme` means the CPU, "
+    "and under ZeRO-0 it offloads nothing without a word. A disk that nobody names is not written to.",
     check=_check,
     plannable=True,
 )

@@ -23,6 +23,9 @@ def _check(facts: Facts) -> Iterator[Found]:
         if getattr(section, key) is not None:
             message = f"model.{key} has no effect: {why.format(section.arch)}"
             yield Found(message, f"model.{key}", removal(f"model.{key}"))
+    if section.ffn_hidden is not None and section.experts is not None and not section.experts.dense_layers:
+        message = "model.ffn_hidden has no effect: all layers have experts, whose width is their own"
+        yield Found(message, "model.ffn_hidden", removal("model.ffn_hidden"))
 
 
 RULE = Rule(

@@ -5,16 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dsforge.base.errors import Fix, Severity
+from dsforge.catalog.engines.capabilities import Capabilities, capabilities, trainers
 from dsforge.catalog.families import families
 from dsforge.layout.families import differences
 from dsforge.layout.hf_config import misfits
 from dsforge.recipe.model_file import names_config
 from dsforge.rules.facts import Facts
+from dsforge.rules.honours import unhonoured
 from dsforge.rules.registry import Found, Rule
+
+
+def _others(facts: Facts) -> Iterator[str]:
+    """Yield the trainers that build the model and honour the recipe, first those most like its own."""
+    own, shape, seq_len = facts.capabilities, facts.shape, facts.recipe.batch.seq_len
+
+    def unlike(one: Capabilities) -> tuple[bool, bool]:
+        return one.hugging_face != own.hugging_face, one.deepspeed != own.deepspeed
+
+    for one in sorted(map(capabilities, trainers()), key=unlike):
+        plain = [families()[name] for name in one.families]
+        if differences(shape, plain, seq_len, one.traits) or (one.hugging_face and misfits(shape)):
+            continue
+        if not any(unhonoured(one, facts.recipe)):
+            yield one.trainer
 
 
 def _check(facts: Facts) -> Iterator[Found]:
     trainer, shape, seq_len = facts.capabilities, facts.shape, facts.recipe.batch.seq_len
+    if shape.experts is not None and not shape.experts.fit(shape.layers):
+        return  # such experts no model has (DSF791)
     plain = [families()[name] for name in trainer.families]
     window = None if "window" in trainer.traits else shape.traits.window
     if window is not None and not differences(shape, plain, window, trainer.traits):
@@ -27,10 +46,13 @@ def _check(facts: Facts) -> Iterator[Found]:
             )
     elif found := differences(shape, plain, seq_len, trainer.traits):
         names = " and ".join(trainer.families)
+        other = next(_others(facts), None)
         yield Found(
             f"{trainer.trainer} trains {names} shapes; of {shape.name} it cannot honour: {', '.join(found)}",
             "model",
-            f"choose a model of the families {names}; `dsforge presets list` marks them",
+            (f"`trainer: {other}` trains it; or " if other else "")
+            + f"choose a model of the families {names}; `dsforge presets list` marks them",
+            Fix("trainer", other) if other else None,
         )
     elif trainer.hugging_face and not names_config(facts.recipe.model) and (found := misfits(shape)):
         yield Found(

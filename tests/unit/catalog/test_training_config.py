@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dsforge.base.errors import DsforgeError
+from dsforge.catalog.hf.reader import model_row
 from dsforge.catalog.hf.training import training_config
 
 QWEN: dict[str, Any] = {
@@ -38,6 +39,28 @@ def test_dropout_ids_and_code_are_left_out():
         "bos_token_id": None,
         "eos_token_id": None,
     }
+
+
+def test_what_a_config_says_of_balance_is_the_recipes_to_say():
+    """The model's own loss takes no part; noise on the router's input is another model's."""
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    config = {**QWEN, "model_type": "mixtral", **experts, "head_dim": None, "router_jitter_noise": 0.0}
+    read = training_config({**config, "output_router_logits": True, "router_aux_loss_coef": 0.3}, "x")
+    assert read["output_router_logits"] is False
+    assert "router_aux_loss_coef" not in read
+    # MixtralConfig would hand null to a scaled RoPE.
+    assert read["head_dim"] == 12
+    with pytest.raises(DsforgeError, match="router_jitter_noise"):
+        training_config({**config, "router_jitter_noise": 0.1}, "x")
+
+
+@pytest.mark.parametrize(("said", "normalised"), [({}, False), ({"norm_topk_prob": True}, True)])
+def test_qwens_shares_add_up_to_1_where_the_config_says_so(said: dict[str, Any], normalised: bool):
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "mlp_only_layers": [1]}
+    config = {**QWEN, "model_type": "qwen3_moe", **experts, **said}
+    row = model_row(config, "x")["experts"]
+    assert (row["normalised"], row["dense_layers"], row["ffn_hidden"]) == (normalised, (1,), 8)
+    assert training_config(config, "x").get("norm_topk_prob", False) is normalised
 
 
 def test_numbers_are_typed_and_both_spellings_of_rope_become_one():

@@ -161,6 +161,14 @@ def test_the_fullest_is_the_fullest(one: Job):
     assert fullest(one) == max(memory.reserved for memory in stages)
 
 
+def test_gpipe_keeps_the_softmax_of_every_micro_batch_on_the_last_stage():
+    one = job(engine="deepspeed")
+    other, gpipe = (stage_memory(replace(one, schedule=name)) for name in ("1f1b", "gpipe"))
+    more = [b.components["logits"] - a.components["logits"] for a, b in zip(other, gpipe, strict=True)]
+    # 32 micro-batches of a sample, of which one is at work; TP 2 halves the columns; fp32.
+    assert more == [0, 0, 0, 31 * 8192 * 64128 * 4]
+
+
 @given(jobs)
 def test_more_work_never_takes_less_memory(one: Job):
     peak = fullest(one)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsforge.cost.states import Shares, off_the_gpu
+from dsforge.layout.optimizers import moments
 
 PARAMETERS, COPIES = 8_000, 8
 
@@ -31,3 +32,13 @@ def test_offloaded_experts_take_nothing_either():
     off = off_the_gpu(3, optimizer=True, parameters=False)
     held = Shares(PARAMETERS, COPIES, experts=400, expert_copies=2)
     assert held.states("bf16", 3, off) == {"parameters": 2 * (1_000 + 200), "gradients": 0, "optimizer": 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "momentum", "bytes_kept"),
+    [("adamw", 0.9, 12), ("lion", 0.9, 8), ("sgd", 0.9, 8), ("sgd", 0.0, 4)],
+)
+def test_an_optimizer_keeps_its_moments_and_the_master_weights(kind: str, momentum: float, bytes_kept: int):
+    held = Shares(PARAMETERS, COPIES, moments=moments(kind, momentum))
+    assert held.states("bf16", 1)["optimizer"] == bytes_kept * PARAMETERS / COPIES
+    assert held.states("fp32", 0)["optimizer"] == (bytes_kept - 4) * PARAMETERS

@@ -45,6 +45,11 @@ def test_only_locks_of_builds_that_nobody_holds_are_removed(tmp_path):
     ]
 
 
+def _offload(device: str) -> dict[str, object]:
+    zero = {"stage": 3, "offload_optimizer": {"device": device}}
+    return {"optimizer": {"type": "AdamW"}, "zero_optimization": zero}
+
+
 @pytest.mark.parametrize(
     ("accelerator", "config", "names"),
     [
@@ -53,6 +58,9 @@ def test_only_locks_of_builds_that_nobody_holds_are_removed(tmp_path):
         ("cuda", {"optimizer": {"type": "Lamb"}}, ()),
         ("cuda", {}, ()),
         ("cpu", {"optimizer": {"type": "AdamW", "params": {}}}, ()),
+        ("cuda", _offload("cpu"), ("CPUAdam",)),
+        ("cuda", _offload("nvme"), ("CPUAdam", "AsyncIO")),
+        ("cpu", _offload("nvme"), ("AsyncIO",)),
     ],
 )
 def test_needed_ops(accelerator, config, names):
@@ -63,4 +71,4 @@ def test_a_build_that_fails_says_why(tmp_path):
     # A module named deepspeed that cannot be imported stands in for a missing compiler.
     (tmp_path / "deepspeed.py").write_text("raise RuntimeError('no nvcc here')")
     failures = build_ops(("FusedAdam",), {"PYTHONPATH": str(tmp_path)})
-    assert failures == ("FusedAdam cannot be built: RuntimeError: no nvcc here",)
+    assert failures == {"FusedAdam": "RuntimeError: no nvcc here"}

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.families import Experts
 from dsforge.catalog.tables import models
 from dsforge.layout.hf_config import config_faults, config_of, misfits
 from dsforge.layout.shape import resolve_shape
 
-BUILT = [
-    name for name, preset in models().items() if preset.shape["arch"] in ("gpt", "llama", "qwen2", "qwen3")
-]
+ARCHES = ("gpt", "llama", "qwen2", "qwen3", "mixtral")
+BUILT = [name for name, preset in models().items() if preset.shape["arch"] in ARCHES]
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT if "experts" not in models()[name].shape])
+@pytest.mark.parametrize("name", BUILT)
 def test_a_preset_is_read_back_as_it_was_written(name: str):
     shape = resolve_shape(name, 2048)
     assert misfits(shape) == []
@@ -29,12 +29,18 @@ def test_a_preset_is_read_back_as_it_was_written(name: str):
     )
 
 
+EXPERTS = Experts(count=4, active=2, ffn_hidden=14336)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "told"),
     [
         ("gpt2", {"kv_heads": 4}, ["kv_heads 12, not 4"]),
         ("gpt2", {"head_dim": 32}, ["head_dim 64, not 32"]),
         ("falcon-7b", {}, ["norm rmsnorm, not layernorm"]),
+        ("gpt2", {"experts": EXPERTS}, ["no experts"]),
+        ("llama3-8b", {"experts": replace(EXPERTS, normalised=False)}, ["normalised True, not False"]),
+        ("qwen3-8b", {"experts": replace(EXPERTS, shared_ffn_hidden=9)}, ["shared_ffn_hidden 0, not 9"]),
     ],
 )
 def test_what_no_class_has_is_named(name: str, changes: dict[str, Any], told: list[str]):
@@ -71,7 +77,7 @@ def test_configs_of_different_models_differ_in_words(found, wanted, told):
 
 def test_a_trainer_like_another_has_its_rows_but_those_that_it_sets_anew():
     forge, ours = capabilities("forge"), capabilities("transformers")
-    assert set(forge.honours) - set(ours.honours) == {"checkpoint.init"}
+    assert set(forge.honours) - set(ours.honours) == {"checkpoint.init", "train.balance_loss"}
     assert ours.honours["monitor.wandb"] == forge.honours["monitor.wandb"]
     assert ours.honours["parallel.tp"].values == (1,)
     assert (forge.vocab_divisor, ours.vocab_divisor) == (128, 1)

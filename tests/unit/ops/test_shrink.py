@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,25 @@ def test_a_config_of_hugging_face_becomes_a_tiny_shape_of_its_family(tmp_path: P
     assert plan.checkpoint.init is None
 
 
+@pytest.mark.parametrize("preset", ["mixtral-8x7b", "qwen3-30b-a3b"])
+def test_experts_stay_experts_and_become_few(tmp_path: Path, preset: str):
+    (tmp_path / "recipe.yaml").write_text(
+        f"{{version: 1, model: {preset}, trainer: transformers, batch: {{global: 64, seq_len: 512}}, "
+        "cluster: {nodes: 8, gpus_per_node: 8, gpu: h100-sxm-80gb}, "
+        "parallel: {zero: 3}, train: {balance_loss: 0.02}}"
+    )
+    loaded = load_recipe(tmp_path / "recipe.yaml")
+    original = make_plan(loaded)
+    small = shrink(loaded.recipe, original, 4)
+    told = {change.key: (change.recipe, change.used) for change in small.changes}
+    assert told["model.experts.count"] == (original.model.experts.count, 4)
+    plan = make_plan(shrunk_recipe(loaded, small))
+    assert plan.model.experts == replace(original.model.experts, count=4, active=2, ffn_hidden=88)
+    assert (plan.model.arch, plan.model.qk_norm) == (original.model.arch, original.model.qk_norm)
+    assert plan.model.hf_config["model_type"] in ("mixtral", "qwen3_moe")
+    assert (plan.train.balance_loss, plan.layout.zero) == (0.02, 3)
+
+
 def test_each_change_is_told():
     recipe = load_recipe(ROOT / "recipes" / "gpt3-175b-1024a100.yaml")
     changes = {c.key: (c.recipe, c.used) for c in shrink(recipe.recipe, make_plan(recipe), 16).changes}
@@ -66,3 +86,28 @@ def test_each_change_is_told():
     assert changes["cluster.nodes"] == (128, 1)
     assert changes["cluster.gpu"] == ("a100-sxm-80gb", "cpu")
     assert all(change.why for change in shrink(recipe.recipe, make_plan(recipe), 16).changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule", "max_ranks", "told"),
+    [
+        ("gpt3-175b-1024a100", "gpipe", 4, None),
+        ("gpt3-175b-1024a100", "gpipe", 1, ("gpipe", "1f1b")),
+        ("llama3-70b-interleaved-256h100", "interleaved", 4, None),
+        ("llama3-70b-interleaved-256h100", "interleaved", 1, ("interleaved", "1f1b")),
+    ],
+)
+def test_a_schedule_that_is_left_without_stages_is_changed(name, schedule, max_ranks, told):
+    recipe = load_recipe(ROOT / "recipes" / f"{name}.yaml", [f"parallel.schedule={schedule}"])
+    small = shrink(recipe.recipe, make_plan(recipe), max_ranks)
+    assert small.data["parallel"]["schedule"] == (told[1] if told else schedule)
+    changes = {change.key: (change.recipe, change.used) for change in small.changes}
+    assert changes.get("parallel.schedule") == told
+
+
+def test_what_is_offloaded_stays_offloaded_and_the_optimizer_is_the_recipes():
+    changes = ["offload={optimizer: cpu, parameters: cpu}", "optimizer.type=lion"]
+    recipe = load_recipe(ROOT / "recipes" / "llama3-8b-fsdp.yaml", changes)
+    data = shrink(recipe.recipe, make_plan(recipe), 2).data
+    assert data["offload"] == {"optimizer": "cpu", "parameters": "cpu", "path": None}
+    assert data["optimizer"]["type"] == "lion"

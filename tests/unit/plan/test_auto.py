@@ -193,3 +193,27 @@ def test_an_open_zero_stage_is_one_that_the_trainer_has():
     ddp = plan_of(open_stage, {"trainer": "ddp", "parallel": {"dp": 2}, "cluster": {"gpus_per_node": 2}})
     assert ddp.layout.zero == 0
     assert "`fsdp` shares them out" in next(d.why for d in ddp.decisions if d.key == "parallel.zero")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "offload", "dp", "stage"),
+    [
+        ("forge", {"optimizer": "cpu"}, 1, 1),
+        ("forge", {"optimizer": "nvme", "path": "/disk"}, 8, 3),
+        ("transformers", {"optimizer": "cpu", "parameters": "cpu"}, 8, 3),
+    ],
+)
+def test_zero_follows_from_what_is_offloaded(trainer: str, offload: dict[str, str], dp: int, stage: int):
+    parallel = {"tp": 1, "pp": 1, "dp": dp, "zero": "auto"}
+    plan = plan_of(
+        {"trainer": trainer, "cluster": {"gpus_per_node": dp}, "parallel": parallel, "offload": offload}
+    )
+    assert why(plan, "parallel.zero") == (stage, "the lowest under which DeepSpeed offloads to these places")
+
+
+def test_autotp_holds_the_tables_of_words_whole():
+    parallel = {"tp": 2, "pp": 1, "dp": 4, "zero": 0}
+    split, whole = (plan_of({"parallel": parallel, "trainer": name}) for name in ("forge", "transformers"))
+    found = [plan.layout.stages[0].state_bytes_per_rank["parameters"] for plan in (split, whole)]
+    # Embedding and head, half of 512 words of 64 numbers in 4 bytes each.
+    assert found[1] - found[0] == 2 * (512 * 64 // 2) * 4

@@ -114,3 +114,8 @@ def test_a_plan_of_the_search_costs_what_the_search_said():
             made = estimate(plan)
             assert isinstance(made, Estimate)
             assert made.step == one.step
+
+
+def test_experts_under_tensor_parallelism_come_with_split_sequences():
+    changes = ("parallel={tp: 2, ep: 8, zero: 1, sequence_parallel: auto}",)
+    assert make_plan(loaded("mixtral-8x7b-64h100", *changes)).layout.sequence_parallel

@@ -84,7 +84,7 @@ def test_quantities_take_units(tmp_path: Path):
         ("precision: fp32", "precision: tf32", "DSF010", 7, 20, "`train.precision` is `'tf32'`", "'fp16'"),
         ("{steps: 30, precision: fp32}", "fast", "DSF010", 7, 1, "not a section", "write `train:`"),
         ("{steps: 30, precision: fp32}", "[1]", "DSF010", 7, 1, "not a section", "write `train:`"),
-        ("arch: llama", "arch: bert", "DSF010", 3, 9, "`model.arch` is `'bert'`", "'qwen2' or 'qwen3'"),
+        ("arch: llama", "arch: bert", "DSF010", 3, 9, "`model.arch` is `'bert'`", "'qwen3' or 'mixtral'"),
         ("vocab: 512}", "tied: maybe, vocab: 512}", "DSF010", 3, 85, "`model.tied`", "valid boolean"),
         ("name: small", "name: ''", "DSF010", 2, 1, "`name` is `''`", "it must have at least 1 character"),
         ("name: small", 'name: "a\\0b"', "DSF010", 2, 1, "`name` is", "without a NUL"),

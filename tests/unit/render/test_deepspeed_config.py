@@ -15,7 +15,26 @@ from dsforge.recipe.load import load_recipe
 from dsforge.render.deepspeed_config import deepspeed_config
 from tests.support.recipes import CONFIGURED, plan_of
 
-PLANS = [make_plan(load_recipe(path)) for path in CONFIGURED]
+_ON_DISK = {"optimizer": "nvme", "parameters": "nvme", "path": "/disk"}
+_PLAIN = {"tp": 1, "pp": 1, "dp": 8}
+OFFLOADING: dict[str, dict[str, Any]] = {
+    "on-cpu-lion": {"offload": {"optimizer": "cpu"}, "optimizer": {"type": "lion"}},
+    "on-disk": {"parallel": {**_PLAIN, "zero": 3}, "offload": _ON_DISK},
+    "on-disk-gpu": {
+        "cluster": {"gpu": "h100-sxm-80gb"},
+        "parallel": {**_PLAIN, "zero": 3},
+        "offload": _ON_DISK,
+    },
+    "autotp": {"parallel": {"tp": 2, "pp": 1, "dp": 4, "zero": 2}, "trainer": "transformers"},
+    "autotp-qwen3": {
+        "parallel": {"tp": 2, "pp": 1, "dp": 4, "zero": 1},
+        "trainer": "transformers",
+        "model": {"arch": "qwen3"},
+    },
+}
+PLANS = [make_plan(load_recipe(path)) for path in CONFIGURED] + [
+    plan_of({"name": name}, changes) for name, changes in OFFLOADING.items()
+]
 
 
 class Recording(dict[str, Any]):
@@ -71,20 +90,28 @@ def _read_by_the_library(config: dict[str, Any], dp: int) -> tuple[Any, Recordin
 def _ignored(config: dict[str, Any], dp: int) -> list[str]:
     """Return keys that the library's configuration never looks at.
 
-    Two sections are unpacked into models of the library, where a key must be a field. The optimizer's own
+    Some sections are unpacked into models of the library, where a key must be a field. The optimizer's own
     are handed on whole: the engine takes its marks out, the rest must be arguments of the optimizer.
     """
     import torch
     from deepspeed.runtime.config import ADAM_W_MODE, TORCH_ADAM_PARAM
 
     seen, recording = _read_by_the_library(config, dp)
-    models = {"zero_optimization": seen.zero_config, "bf16": seen.bfloat16_config}
-    fields = {f"{name}.{field}" for name, model in models.items() for field in type(model).model_fields}
-    assert config["optimizer"]["type"] == "AdamW"
-    marks = (TORCH_ADAM_PARAM, ADAM_W_MODE)
-    rest = {key: value for key, value in config["optimizer"]["params"].items() if key not in marks}
-    weight = torch.nn.Parameter(torch.zeros(1))
-    torch.optim.AdamW([weight], **rest)
+    zero = seen.zero_config
+    models = {
+        "zero_optimization": zero,
+        "zero_optimization.offload_optimizer": zero.offload_optimizer,
+        "zero_optimization.offload_param": zero.offload_param,
+        "bf16": seen.bfloat16_config,
+        "tensor_parallel": seen.tensor_parallel_config,
+    }
+    held = {name: type(model) for name, model in models.items() if model is not None}
+    fields = {f"{name}.{field}" for name, model in held.items() for field in model.model_fields}
+    if "optimizer" in config:
+        assert config["optimizer"]["type"] == "AdamW"
+        marks = (TORCH_ADAM_PARAM, ADAM_W_MODE)
+        rest = {key: value for key, value in config["optimizer"]["params"].items() if key not in marks}
+        torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], **rest)
     never_read = [key for key in recording.never_read() if key not in fields]
     return [key for key in never_read if not key.startswith("optimizer.params.")]
 
@@ -129,6 +156,16 @@ def test_a_key_that_nobody_reads_would_be_seen():
         _ignored({**config, "optimizer": {"type": "AdamW", "params": parameters}}, plan.layout.dp)
 
 
+@pytest.mark.usefixtures("_one_process")
+def test_stages_send_whole_what_differs_between_shards():
+    for split, partitioned in ((False, True), (True, False)):
+        plan = plan_of({"parallel": {"sequence_parallel": split}})
+        seen, _ = _read_by_the_library(deepspeed_config(plan), plan.layout.dp)
+        assert seen.pipeline["pipe_partitioned"] is seen.pipeline["grad_partitioned"] is partitioned
+    one_stage = plan_of({"parallel": {"sequence_parallel": True, "pp": 1, "dp": 4}})
+    assert "pipeline" not in deepspeed_config(one_stage)
+
+
 def test_values_are_the_recipes():
     optimizer = {"betas": [0.8, 0.9], "eps": 1e-6, "weight_decay": 0.0, "grad_clip": 0.3}
     config = deepspeed_config(plan_of({"optimizer": optimizer}))
@@ -164,3 +201,43 @@ def test_no_value_is_left_to_the_library(tmp_path: Path):
 
     for plan in PLANS:
         assert "auto" not in list(leaves(deepspeed_config(plan)))
+
+
+def test_offload_is_written_out():
+    changes = OFFLOADING["on-disk-gpu"]
+    config = deepspeed_config(plan_of(changes))
+    disk = {"device": "nvme", "pin_memory": True, "nvme_path": "/disk"}
+    # 512 words of 64 numbers, padded to 512, over eight replicas; no parameter of the model is larger.
+    room = {"buffer_count": 5, "buffer_size": 512 * 64 // 8, "max_in_cpu": 0}
+    assert config["zero_optimization"] == {
+        "stage": 3,
+        "offload_optimizer": disk,
+        "offload_param": {**disk, **room},
+    }
+    assert config["aio"]["queue_depth"] == 8
+    on_cpu = deepspeed_config(plan_of(OFFLOADING["on-cpu-lion"]))
+    assert on_cpu["zero_optimization"]["offload_optimizer"] == {"device": "cpu", "pin_memory": False}
+    assert on_cpu["zero_force_ds_cpu_optimizer"] is False
+    assert {"optimizer", "aio"}.isdisjoint(on_cpu)
+
+
+@pytest.mark.usefixtures("_one_process")
+def test_every_layer_of_a_model_is_split_as_the_library_reads_it():
+    from deepspeed.module_inject.autotp_config import PartitionType
+
+    plan = plan_of(OFFLOADING["autotp-qwen3"])
+    seen, _ = _read_by_the_library(deepspeed_config(plan), plan.layout.dp)
+    config = seen.tensor_parallel_config.get_partition_config_object()
+    at = "model.model.layers.3"
+
+    def kind(name: str) -> Any:
+        spec = config.find_matching_spec(f"{at}.{name}.weight", "qwen3")
+        return spec and (spec.partition_type, spec.grad_allreduce)
+
+    for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj"):
+        assert kind(name) == (PartitionType.COLUMN, False)
+    for name in ("self_attn.o_proj", "mlp.down_proj"):
+        assert kind(name) == (PartitionType.ROW, False)
+    for name in ("self_attn.q_norm", "self_attn.k_norm"):
+        assert kind(name) == (PartitionType.SKIP, True)
+    assert kind("input_layernorm") is None

@@ -54,11 +54,17 @@ def test_every_limited_key_is_tried_here():
 
 
 TAKEN_BY_TRANSFORMERS = {
-    "parallel": {"dp", "zero", "partition"},
+    "parallel": {"tp", "dp", "zero", "partition"},
+    "offload": {"optimizer", "parameters", "path"},
     "batch": {"global", "micro", "seq_len"},
-    "train": {"steps", "tokens", "eval_every", "eval_samples", "seed"},
+    "train": {
+        *("steps", "tokens", "eval_every", "eval_samples", "seed", "balance_loss", "balance_over"),
+        *("recompute", "recompute_every"),
+        *("checks", "checks.gradients_every", "checks.parameters_every", "checks.modules"),
+    },
     "optimizer": {
         *("type", "lr", "min_lr", "lr_schedule", "warmup_steps", "weight_decay", "betas", "eps", "grad_clip"),
+        "momentum",
     },
     "data": {"train", "valid", "tokenizer", "workers"},
     "checkpoint": {"dir", "every_steps", "keep", "resume", "init", "at_end"},

@@ -61,6 +61,19 @@ def test_every_value_that_differs_is_named(key, value):
     assert repr(planned_values(plan)[key]) in caught.value.message
 
 
+@pytest.mark.parametrize("key", ["pipe_partitioned", "grad_partitioned"])
+def test_stages_send_shards_that_differ_whole(key):
+    plan = plan_of({"parallel": {"sequence_parallel": True}})
+    config = deepspeed_config(plan)
+    check_agrees(config, plan, PATH)
+    for partitioned in ({}, {key: True}):
+        config["pipeline"] = {"pipe_partitioned": False, "grad_partitioned": False} | partitioned
+        if not partitioned:
+            del config["pipeline"][key]
+        with pytest.raises(DsforgeError, match=f"pipeline.{key} is (None|True), the plan says False"):
+            check_agrees(config, plan, PATH)
+
+
 def test_keys_that_the_plan_says_nothing_of_are_the_users():
     plan = plan_of()
     check_agrees({**deepspeed_config(plan), "wall_clock_breakdown": True}, plan, PATH)

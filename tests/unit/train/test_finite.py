@@ -24,20 +24,27 @@ def run(tmp_path, make_plan):
 
 
 @pytest.mark.parametrize(
-    ("result", "own_loss", "message"),
+    ("result", "losses", "message"),
     [
-        (StepResult(math.nan, 1.0), math.nan, "the loss is nan at step 7, computed on rank 0 (stage 0"),
-        (StepResult(2.0, math.inf), 2.0, "the gradient norm is inf at step 7"),
-        (StepResult(math.inf, math.nan), 2.0, "the loss is inf and the gradient norm is nan at step 7"),
+        (
+            StepResult(math.nan, 1.0),
+            (2.0, math.nan, math.nan),
+            (
+                "the loss is nan at step 7, computed on rank 0 (stage 0, replica 0), "
+                "first in micro-batch 1 of rank 0 (samples 26 to 27)"
+            ),
+        ),
+        (StepResult(2.0, math.inf), (2.0,), "the gradient norm is inf at step 7"),
+        (StepResult(math.inf, math.nan), (), "the loss is inf and the gradient norm is nan at step 7"),
     ],
 )
-def test_a_step_that_is_not_finite_ends_the_run(run, result, own_loss, message):
+def test_a_step_that_is_not_finite_ends_the_run(run, result, losses, message):
     context, recorder, attempt = run
-    check_step(StepResult(2.0, 1.0), 2.0, 6, context, recorder)
+    check_step(StepResult(2.0, 1.0), (torch.tensor(2.0),), 6, context, recorder)
     assert not attempt.events.exists()
     with pytest.raises(DsforgeError) as caught:
-        check_step(result, own_loss, 7, context, recorder)
-    assert caught.value.message.startswith(message)
+        check_step(result, [torch.tensor(loss) for loss in losses], 7, context, recorder)
+    assert caught.value.message == message
     assert (caught.value.code, caught.value.exit_code, caught.value.place.rank) == ("DSF350", 1, 0)
     event = attempt.events.read_text()
     assert '"name":"not_finite"' in event

@@ -16,6 +16,7 @@ def test_an_equal_plan_fits(tmp_path, make_plan):
     ("change", "code", "word"),
     [
         ({"layout__tp": 2}, "DSF331", "tp was 1, the plan says 2"),
+        ({"layout__ep": 2}, "DSF331", "ep was 1, the plan says 2"),
         ({"layout__zero": 3}, "DSF331", "zero was 0, the plan says 3"),
         ({"train__precision": "bf16"}, "DSF331", "bf16 was 0, the plan says 1"),
         ({"batch__global_size": 8}, "DSF332", "12 samples in 3 steps"),

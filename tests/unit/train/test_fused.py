@@ -6,7 +6,7 @@ import torch
 
 from dsforge.train.fused import with_usable_optimizer
 
-CONFIG = {"optimizer": {"type": "AdamW", "params": {"lr": 1.0}}}
+CONFIG = {"optimizer": {"type": "AdamW", "params": {"lr": 1.0}}, "zero_optimization": {"stage": 1}}
 
 
 class NoCompiler:

@@ -20,10 +20,11 @@ GPT = {
 
 QWEN2 = {"model__arch": "qwen2", "model__qkv_bias": True}
 QWEN3 = {"model__arch": "qwen3", "model__qk_norm": True}
+EXPERTS = {"model__experts": {"count": 3, "active": 2, "ffn_hidden": 20, "dense_layers": [1]}}
 
 
 @pytest.mark.parametrize(
-    "shape", [{}, GPT, {**GPT, "model__tied": False}, {"model__tied": True}, QWEN2, QWEN3]
+    "shape", [{}, GPT, {**GPT, "model__tied": False}, {"model__tied": True}, QWEN2, QWEN3, EXPERTS]
 )
 def test_trainer_and_reference_know_the_same_parameters_and_first_values(make_plan, shape):
     plan = make_plan(**shape)
@@ -32,6 +33,17 @@ def test_trainer_and_reference_know_the_same_parameters_and_first_values(make_pl
     theirs = reference.first_weights(plan.model, seed=7)
     for name, spec in specs.items():
         assert torch.equal(initial.draw(spec, plan.model, seed=7), theirs[name]), name
+
+
+def test_experts_have_names_of_their_own_and_layers_without_them_do_not(make_plan):
+    specs = {spec.name: spec for spec in model_parameters(make_plan(**EXPERTS).model)}
+    assert specs["layers.0.mlp.router.weight"].shape == (3, 16)
+    assert specs["layers.0.mlp.router.weight"].partition_dim is None
+    assert specs["layers.0.mlp.experts.2.linear_fc1.weight"].shape == (40, 16)
+    assert specs["layers.0.mlp.experts.2.linear_fc1.weight"].partition_stride == 2
+    assert specs["layers.0.mlp.experts.2.linear_fc2.weight"].shape == (16, 20)
+    assert specs["layers.1.mlp.linear_fc1.weight"].shape == (48, 16)
+    assert not {"layers.0.mlp.linear_fc1.weight", "layers.1.mlp.router.weight"} & set(specs)
 
 
 def test_the_number_of_parameters_of_gpt2_small(make_plan):

@@ -20,8 +20,9 @@ from dsforge.layout.hf_tensors import tensors_of
 from dsforge.plan.resolve import make_plan
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import load_recipe
+from dsforge.records.weights import find_tensors
 from dsforge.train import hf_weights, reference
-from dsforge.train.hf_names import from_hugging_face, parts
+from dsforge.train.hf_names import from_hugging_face, parts, to_hugging_face
 from dsforge.train.hugging_face import WithLoss, make_model
 from dsforge.train.run import resumed_from
 from tests.support.recipes import SMALL, plan_of, write
@@ -33,6 +34,22 @@ SHAPES: dict[str, dict[str, Any]] = {
     "llama-tied-wide-heads": {"arch": "llama", "tied": True, "head_dim": 20},
     "qwen2": {"arch": "qwen2"},
     "qwen3": {"arch": "qwen3", "tied": True, "head_dim": 24},
+    "mixtral": {
+        "arch": "mixtral",
+        "ffn_hidden": None,
+        "experts": {"count": 5, "active": 2, "ffn_hidden": 20},
+    },
+    "qwen3-moe": {
+        "arch": "qwen3",
+        "ffn_hidden": 28,
+        "experts": {
+            "count": 5,
+            "active": 3,
+            "ffn_hidden": 20,
+            "normalised": False,
+            "dense_layers": [0],
+        },
+    },
 }
 
 
@@ -83,8 +100,7 @@ def test_any_weights_mean_the_same_under_either_name(shape: str):
     plan = plan_for(SHAPES[shape])
     weights = restless(reference.first_weights(plan.model, 1))
     model = make_model(plan, torch.device("cpu"), {})
-    held = parts(plan.model).items()
-    named = {part.name: part.of(weights[name]).contiguous() for name, some in held for part in some}
+    named = to_hugging_face((weights[name], some) for name, some in parts(plan.model).items())
     model.load_state_dict(named, strict=False)
     assert set(named) == set(dict(model.named_parameters()))
     tokens = torch.arange(2 * 40).view(2, 40) * 7 % 71
@@ -108,6 +124,14 @@ def test_the_parts_of_a_grouped_attention_weight_by_hand():
     gate, up = parts(plan.model)["layers.0.mlp.linear_fc1.weight"]
     assert (gate.rows.tolist(), up.rows.tolist()) == ([0, 1, 2], [3, 4, 5])
     assert up.name == "model.layers.0.mlp.up_proj.weight"
+
+
+def test_a_config_that_asks_for_a_balance_loss_is_told_where_it_is_set(tmp_path: Path):
+    experts = {"num_local_experts": 3, "num_experts_per_tok": 2, "output_router_logits": True}
+    plan = plan_of_config(tmp_path, {"model_type": "mixtral", **BARE["llama"], **experts, "vocab_size": 61})
+    (decision,) = (one for one in plan.decisions if one.key == "model.output_router_logits")
+    assert (decision.value, "train.balance_loss" in decision.why) == (False, True)
+    assert plan.train.balance_loss == 0.0
 
 
 def test_no_dropout_and_no_row_without_gradient_whatever_the_file_says(tmp_path: Path):
@@ -241,6 +265,26 @@ def test_a_scaled_rope_leaves_the_plan_as_it_was(tmp_path: Path):
     hf_weights.load(model, plan, tmp_path, rank=0)
 
 
+@pytest.mark.parametrize("shape", ["mixtral", "qwen3-moe"])
+def test_experts_are_found_one_by_one_in_files(tmp_path: Path, shape: str):
+    plan = plan_for(SHAPES[shape])
+    model = filled(plan)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    model.save_pretrained(tmp_path)
+    ours = make_model(plan, torch.device("cpu"), {})
+    hf_weights.load(ours, plan, tmp_path, rank=0)
+    saved_weights = model.state_dict()
+    assert all(torch.equal(weight, saved_weights[name]) for name, weight in ours.state_dict().items())
+    tensors = load_file(tmp_path / "model.safetensors")
+    lost = next(name for name in sorted(tensors) if ".experts.4." in name)
+    save_file({name: one for name, one in tensors.items() if name != lost}, tmp_path / "model.safetensors")
+    with pytest.raises(DsforgeError, match=f"{lost} is missing") as caught:
+        hf_weights.load(ours, plan, tmp_path, rank=0)
+    assert caught.value.code == "DSF344"
+
+
 TYPES = {"int8": torch.int8, "bool": torch.bool, "fp8": torch.float8_e4m3fn}
 INDEXES = {
     "listed": '{"weight_map": {"ghost": "model.safetensors"}}',
@@ -329,9 +373,11 @@ BARE: dict[str, dict[str, Any]] = {
             "num_attention_heads": 2,
             "vocab_size": 11,
         }
-        for name in ("llama", "mistral", "qwen2", "qwen3")
+        for name in ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
     },
 }
+BARE["mixtral"] |= {"num_local_experts": 3, "num_experts_per_tok": 2}
+BARE["qwen3_moe"] |= {"num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 6}
 ODD: list[Any] = [None, True, False, 0, 1, 2, -1, 0.5, 1e308, float("nan"), 10**400, 10**30, "", "silu"]
 ODD += ["\ud800", [], [[]], ["full_attention"] * 2, {}, {"0": 1}, {"rope_type": {}}, {"factor": "x"}]
 ODD += [{"rope_type": kind, "factor": 2, "rope_theta": 5} for kind in ("yarn", "linear", "dynamic", "llama3")]
@@ -380,11 +426,12 @@ def test_a_key_that_may_change_the_model_is_refused_where_the_recipe_names_the_f
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_tensors_that_are_looked_for_are_the_models(shape: str):
+def test_the_tensors_that_are_looked_for_are_those_that_transformers_writes(tmp_path: Path, shape: str):
     plan = plan_for(SHAPES[shape])
-    model = make_model(plan, torch.device("meta"), {})
+    model = filled(plan)
+    model.save_pretrained(tmp_path)
     wanted = tensors_of(plan.model.hf_config)
-    assert wanted.shapes == {name: tuple(one.shape) for name, one in model.named_parameters()}
+    assert wanted.shapes == {name: one.shape for name, one in find_tensors(tmp_path).items()}
     assert wanted.prefix == model.base_model_prefix
     assert set(wanted.tied) == set(model.all_tied_weights_keys)
 

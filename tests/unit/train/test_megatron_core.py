@@ -1,18 +1,36 @@
-"""The megatron-core trainer on two stages: the losses of one plain process, also after a resume."""
+"""The megatron-core trainer on two ranks: the losses of one plain process, also after a resume."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.multiprocessing
 
+from dsforge.plan.types import Plan
 from dsforge.train import reference
 from tests.support.core_ranks import train
 from tests.support.recipes import plan_of
 from tests.support.replica_ranks import Text
 
 STEPS = 6
+
+
+def trained(folder: Path, plan: Plan) -> tuple[dict[str, Any], reference.Outcome]:
+    """Return what the ranks tell, and what one process computes, having seen that they agree."""
+    torch.multiprocessing.spawn(train, (folder, plan), nprocs=plan.layout.world_size)
+    told = json.loads((folder / "told.json").read_text("utf-8"))
+    outcome = reference.train(plan, Text(plan))  # type: ignore[arg-type]  # samples by id, too
+    losses, norms = zip(*told["steps"], strict=True)
+    assert outcome.clipped_steps == STEPS
+    assert losses == pytest.approx(outcome.losses, abs=1e-5)
+    assert norms == pytest.approx(outcome.grad_norms, rel=1e-4)
+    # What ranks hold alike, a tied table's gradient on both of its stages among it, they do.
+    assert told["checked"] == {"gradients": STEPS, "parameters": 1}
+    assert told["again"] == told["steps"][STEPS // 2 :]
+    return told, outcome
 
 
 def test_interleaved_stages_train_and_go_on_as_one_process_does(tmp_path):
@@ -25,22 +43,37 @@ def test_interleaved_stages_train_and_go_on_as_one_process_does(tmp_path):
             "parallel": {"tp": 1, "pp": 2, "dp": 1, "vp": 2, "zero": 1}
             | {"schedule": "interleaved", "partition": "uniform"},
             "batch": {"global": 8, "micro": 2, "seq_len": 16},
-            "train": {"steps": STEPS, "recompute": "full", "dropout": 0.1, "attention_dropout": 0.1},
+            "train": {"steps": STEPS, "recompute": "full", "dropout": 0.1, "attention_dropout": 0.1}
+            | {"checks": {"gradients_every": 1, "parameters_every": 1, "modules": True}},
             "optimizer": {"lr": 2.0e-3, "warmup_steps": 2, "grad_clip": 0.3},
         }
     )
-    torch.multiprocessing.spawn(train, (tmp_path, plan), nprocs=2)
-    told = json.loads((tmp_path / "told.json").read_text("utf-8"))
-    text = Text(plan)
-    outcome = reference.train(plan, text)
-    losses, norms = zip(*told["steps"], strict=True)
-    assert outcome.clipped_steps == STEPS
-    assert losses == pytest.approx(outcome.losses, abs=1e-5)
-    assert norms == pytest.approx(outcome.grad_norms, rel=1e-4)
-    assert told["again"] == told["steps"][STEPS // 2 :]
+    told, outcome = trained(tmp_path, plan)
     # A validation has no dropout, and leaves the last step's own loss alone.
+    text = Text(plan)
     samples = torch.stack([torch.from_numpy(text.sample(number)) for number in range(8)])
     scores = reference.logits(plan.model, outcome.weights, samples[:, :-1]).flatten(0, 1)
     expected = torch.nn.functional.cross_entropy(scores, samples[:, 1:].flatten()).item()
     assert told["validation"][0] == pytest.approx(expected, abs=1e-5)
-    assert told["own"][0] == told["own"][1]
+    own = json.loads((tmp_path / "own.json").read_text("utf-8"))
+    assert own["before"] == own["after"]
+    assert sum(own["before"]) / 4 == pytest.approx(told["steps"][-1][0], abs=1e-6)
+
+
+def test_experts_of_two_ranks_train_as_those_of_one_process_do(tmp_path):
+    """Split sequences, a dense layer, a balance loss that counts, blocks of recomputed layers, dropout."""
+    experts = {"count": 4, "active": 2, "ffn_hidden": 48, "dense_layers": [1]}
+    plan = plan_of(
+        {
+            "trainer": "megatron-core",
+            "model": {"arch": "qwen3", "layers": 3, "hidden": 32, "heads": 4, "kv_heads": 2, "ffn_hidden": 80}
+            | {"vocab": 61, "experts": experts},
+            "cluster": {"gpus_per_node": 2},
+            "parallel": {"tp": 2, "pp": 1, "dp": 1, "ep": 2, "zero": 1, "sequence_parallel": True},
+            "batch": {"global": 8, "micro": 2, "seq_len": 16},
+            "train": {"steps": STEPS, "recompute": "full", "recompute_every": 2, "dropout": 0.1}
+            | {"balance_loss": 0.1, "checks": {"gradients_every": 1, "parameters_every": 1, "modules": True}},
+            "optimizer": {"lr": 2.0e-3, "warmup_steps": 2, "grad_clip": 0.3},
+        }
+    )
+    trained(tmp_path, plan)

@@ -16,15 +16,21 @@ from dsforge.train.loss_scale import LossScale
 from tests.support.recipes import plan_of
 from tests.support.replica_ranks import FAR_TOO_LARGE, REPLICAS, Text, train
 
+EXPERTS: dict[str, Any] = {"experts": {"count": 4, "active": 2, "ffn_hidden": 40}, "balance_loss": 0.1}
 CASES: dict[str, dict[str, Any]] = {
     "zero-1": {"zero": 1, "arch": "llama"},
-    "zero-2-gpt": {"zero": 2, "arch": "gpt"},
-    "zero-3-recomputed-offloaded": {"zero": 3, "arch": "llama", "recompute": "full", "offload": "cpu"},
-    "ddp-recomputed": {"trainer": "ddp", "zero": 0, "arch": "gpt", "recompute": "full"},
-    "zero-3-bf16": {"zero": 3, "arch": "llama", "precision": "bf16"},
-    "ddp-bf16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "bf16"},
+    "zero-2-gpt": {"zero": 2, "arch": "gpt", "recompute": "selective"},
+    "zero-3-recomputed-offloaded": {"zero": 3, "arch": "llama", "recompute": "full 2", "offload": "cpu"},
+    "ddp-recomputed": {"trainer": "ddp", "zero": 0, "arch": "gpt", "recompute": "full 2"},
+    "zero-3-lion": {"zero": 3, "arch": "gpt", "optimizer": {"type": "lion", "lr": 3e-3}},
+    "ddp-sgd": {"trainer": "ddp", "zero": 0, "arch": "llama", "optimizer": {"type": "sgd", "lr": 1.0}},
+    "zero-3-bf16": {"zero": 3, "arch": "llama", "precision": "bf16", "recompute": "full 1"},
+    "ddp-bf16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "bf16", "recompute": "full 1"},
     "zero-2-fp16": {"zero": 2, "arch": "llama", "precision": "fp16"},
-    "ddp-fp16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "fp16"},
+    "zero-3-experts-recomputed": {"zero": 3, "arch": "mixtral", "recompute": "full", **EXPERTS},
+    "ddp-experts": {"trainer": "ddp", "zero": 0, "arch": "qwen3", **EXPERTS, "balance_over": "model"},
+    "ddp-fp16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "fp16"}
+    | {"recompute": "selective"},
 }
 TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3, "fp16": 1e-3}
 STEPS = 10
@@ -32,8 +38,10 @@ STEPS = 10
 
 def plan_for(case: dict[str, Any]) -> Plan:
     heads = {"heads": 4, "kv_heads": 4 if case["arch"] == "gpt" else 2}
-    shape = {"arch": case["arch"], "layers": 2, "hidden": 32, "ffn_hidden": 80, "vocab": 61, **heads}
+    inner = {"experts": case["experts"], "ffn_hidden": None} if "experts" in case else {"ffn_hidden": 80}
+    shape = {"arch": case["arch"], "layers": 2, "hidden": 32, "vocab": 61, **heads, **inner}
     where = case.get("offload", "none")
+    recompute, _, every = case.get("recompute", "none").partition(" ")
     return plan_of(
         {
             "trainer": case.get("trainer", "fsdp"),
@@ -45,9 +53,19 @@ def plan_for(case: dict[str, Any]) -> Plan:
             "train": {
                 "steps": STEPS,
                 "precision": case.get("precision", "fp32"),
-                "recompute": case.get("recompute", "none"),
+                "recompute": recompute,
+                "recompute_every": int(every or 1),
+                "balance_loss": case.get("balance_loss", 0.0),
+                "balance_over": case.get("balance_over", "layer"),
+                "checks": {"gradients_every": 1, "parameters_every": 1, "modules": True},
             },
-            "optimizer": {"lr": 5e-3, "warmup_steps": 2, "grad_clip": 0.3, "lr_schedule": "constant"},
+            "optimizer": {
+                "lr": 5e-3,
+                "warmup_steps": 2,
+                "grad_clip": 0.3,
+                "lr_schedule": "constant",
+                **case.get("optimizer", {}),
+            },
         }
     )
 
@@ -73,7 +91,16 @@ def test_losses_are_those_of_one_process_and_a_checkpoint_changes_none(told: dic
     assert outcome.losses[0] - outcome.losses[-1] > 0.3
     assert told[name]["resumed"] == steps[STEPS // 2 :]
     assert told[name]["same_weights"]
+    assert told[name]["checked"] == {"gradients": STEPS, "parameters": 1}
     assert not any(step["skipped"] for step in steps)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_module_with_a_spoilt_weight_is_the_first_that_is_not_finite(told: dict[str, Any], name: str):
+    lost = told[f"{name}-lost"]
+    assert lost["spoilt"].endswith(".weight")
+    assert lost["module"] == lost["spoilt"].removesuffix(".weight")
+    assert (lost["micro"], lost["gradient"]) == (0, True)
 
 
 @pytest.mark.parametrize("name", ["zero-2-fp16", "ddp-fp16"])

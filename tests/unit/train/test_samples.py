@@ -1,6 +1,7 @@
 import pytest
 
-from dsforge.train.batches import micro_batches
+from dsforge.base.errors import DsforgeError
+from dsforge.train.batches import in_order, micro_batches
 from dsforge.train.samples import Samples, Sources, find_sources, training_samples, validation_samples
 from tests.unit.train.conftest import write_corpus
 
@@ -91,3 +92,21 @@ def test_sources_lie_beside_the_recipe_or_in_the_built_in_corpus(tmp_path, make_
         f"{tmp_path}/corpus",
         f"{tmp_path}/corpus-valid",
     ]
+
+
+def test_a_micro_batch_that_comes_twice_is_refused_where_it_stands(sets, make_plan):
+    plan = make_plan(layout__dp=2, batch__global_size=8, batch__seq_len=4, model__vocab=300)
+    samples = training_samples(plan, Sources(((1.0, sets[0]),), ()))
+    right = list(micro_batches(samples, plan, 1, range(3, 6)))
+    passed = list(in_order(iter(right), plan, 1, first_step=3))
+    assert [ids.tolist() for (_, ids), _ in passed] == [
+        [26, 27], [30, 31], [34, 35], [38, 39], [42, 43], [46, 47]
+    ]  # fmt: skip
+    repeated = in_order(iter([*right[:3], right[2], *right[4:]]), plan, 1, first_step=3)
+    assert len([next(repeated) for _ in range(3)]) == 3
+    with pytest.raises(DsforgeError) as caught:
+        next(repeated)
+    assert caught.value.code == "DSF809"
+    assert caught.value.message == (
+        "micro-batch 1 of replica 1 in step 5 holds the samples 34 to 35, the plan has 38 to 39 there"
+    )

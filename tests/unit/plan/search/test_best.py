@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.tables import find_hardware
 from dsforge.cost.machine import machine_of
 from dsforge.layout.shape import resolve_shape
 from dsforge.plan.job import Measured
-from dsforge.plan.program import with_defaults
+from dsforge.plan.program import engine_of, with_defaults
 from dsforge.plan.search.best import BestFirst, Found, Key, Objective
 from dsforge.plan.search.candidate import Candidate
 from dsforge.plan.search.run import all_open, known_of, searcher
@@ -62,7 +63,9 @@ def everything(recipe: Recipe) -> Iterator[Candidate]:
     gpus, size = recipe.cluster.nodes * recipe.cluster.gpus_per_node, recipe.batch.global_size
     upto = range(1, gpus + 1)
     experts = shape.experts.count if shape.experts else 1
-    offload = [("none", "none"), ("cpu", "none"), ("cpu", "cpu")] if experts > 1 else [("none", "none")]
+    offload = [("none", "none")]
+    if experts > 1 or capabilities(engine_of(recipe)).takes("offload.optimizer", "cpu"):
+        offload += [("cpu", "none"), ("cpu", "cpu")]
     for tp, pp, cp in product(upto, repeat=3):
         dp, rest = divmod(gpus, tp * pp * cp)
         if rest or not dp or size % dp or shape.heads % tp or shape.layers % pp or shape.ffn_hidden % tp:

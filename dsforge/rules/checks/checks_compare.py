@@ -1,0 +1,40 @@
+"""DSF811: what `train.checks` compares is there on more than one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dsforge.base.errors import Fix, Severity
+from dsforge.rules.facts import Facts
+from dsforge.rules.registry import Found, Rule
+
+
+def _check(facts: Facts) -> Iterator[Found]:
+    recipe, checks = facts.recipe, facts.recipe.train.checks
+    if facts.dp is None or facts.zero is None:
+        return
+    parallel = recipe.parallel
+    without_replicas = parallel.tp > 1 or (parallel.pp > 1 and facts.shape.tied)
+    dealt_out = facts.zero == 3 or facts.capabilities.cuts_parameters
+    compared = {
+        "gradients_every": facts.dp > 1 or without_replicas,
+        "parameters_every": (facts.dp > 1 and not dealt_out) or without_replicas,
+    }
+    for key in (key for key, is_compared in compared.items() if getattr(checks, key) and not is_compared):
+        yield Found(
+            f"train.checks.{key} would compare nothing: no two ranks hold the same of a parameter",
+            f"train.checks.{key}",
+            "leave it out",
+            Fix(f"train.checks.{key}", 0),
+        )
+
+
+RULE = Rule(
+    code="DSF811",
+    name="checks-compare",
+    severity=Severity.WARNING,
+    summary="what `train.checks` compares is there on more than one rank",
+    why="A check that compares nothing finds nothing; where replicas hold parts of the parameters, ask for "
+    "gradients_every, which sees that each part is updated once.",
+    check=_check,
+)

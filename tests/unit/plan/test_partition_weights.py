@@ -1,0 +1,141 @@
+"""Stages dealt out by measured times: where the file comes in, what it changes, and when it is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsforge.base.errors import DsforgeError
+from dsforge.ops.lock import differences, make_lock
+from dsforge.ops.shrink import shrink
+from dsforge.ops.smoke import shrunk_recipe
+from dsforge.plan.resolve import make_plan
+from dsforge.recipe.load import load_recipe
+from tests.support.recipes import SMALL, findings_of, write
+
+PIECE = {"forward_seconds": 0.001, "backward_seconds": 0.002, "spread": 0.1}
+TIMES: dict[str, Any] = {
+    "kind": "layer-times",
+    "schema_version": 1,
+    "device": "a machine",
+    "trainer": "forge",
+    "micro": 2,
+    "repeats": 15,
+    "embedding": PIECE,
+    "layer": PIECE,
+    # The head takes as long as five layers.
+    "head": {"forward_seconds": 0.005, "backward_seconds": 0.010, "spread": 0.1},
+    "of": {
+        "arch": "llama",
+        "hidden": 64,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_dim": 16,
+        "ffn_hidden": 176,
+        "vocab": 512,
+        "tied": False,
+        "seq_len": 64,
+        "precision": "fp32",
+        "recompute": "none",
+        "gpu": "cpu",
+    },
+}
+RECIPE = SMALL.replace("layers: 4", "layers: 9").replace(
+    "zero: 1}", "zero: 1, partition: measured, partition_weights: times.json}"
+)
+
+
+def _written(folder: Path, times: dict[str, Any] | str = TIMES, recipe: str = RECIPE) -> Path:
+    (folder / "times.json").write_text(times if isinstance(times, str) else json.dumps(times), "utf-8")
+    return write(folder, recipe)
+
+
+def test_stages_follow_the_measured_times_and_the_plan_keeps_their_hash(tmp_path: Path):
+    recipe = _written(tmp_path)
+    measured = make_plan(load_recipe(recipe)).layout
+    # Embedding and 6 layers against 3 and the head: 7 and 8 pieces of time; any other deal makes one longer.
+    assert [stage.layers for stage in measured.stages] == [6, 3]
+    by_parameters = make_plan(
+        load_recipe(recipe, ["parallel.partition=parameters", "parallel.partition_weights=null"])
+    ).layout
+    assert [stage.layers for stage in by_parameters.stages] == [5, 4]
+    assert by_parameters.partition_weights_sha256 is None
+    lock = make_lock(load_recipe(recipe))
+    (tmp_path / "times.json").write_text(json.dumps({**TIMES, "embedding": TIMES["head"]}), "utf-8")
+    told = differences(lock, make_lock(load_recipe(recipe)))
+    assert any(one.startswith("plan layout.partition_weights_sha256: locked ") for one in told)
+
+
+def test_equal_content_in_other_words_is_the_same_file(tmp_path: Path):
+    hashes = set()
+    for text in (json.dumps(TIMES), json.dumps(TIMES, indent=4, sort_keys=True)):
+        hashes.add(make_plan(load_recipe(_written(tmp_path, text))).layout.partition_weights_sha256)
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"hidden": 128}, "hidden 128, not 64"),
+        ({"precision": "bf16"}, "precision bf16, not fp32"),
+        ({"gpu": "a100-sxm-80gb"}, "gpu a100-sxm-80gb, not cpu"),
+        ({"recompute": "full", "seq_len": 32}, "seq_len 32, not 64, recompute full, not none"),
+    ],
+)
+def test_times_of_something_else_are_refused(tmp_path: Path, change: dict[str, Any], told: str):
+    recipe = _written(tmp_path, {**TIMES, "of": {**TIMES["of"], **change}})
+    (found,) = [one for one in findings_of(recipe) if one.code == "DSF795"]
+    assert told in found.message
+    assert "dsforge tune --layers" in str(found.hint)
+
+
+def test_times_that_no_partition_uses_are_refused_not_ignored(tmp_path: Path):
+    recipe = _written(tmp_path, recipe=RECIPE.replace("partition: measured, ", ""))
+    (found,) = [one for one in findings_of(recipe) if one.code == "DSF795"]
+    assert str(found.fix) == "parallel.partition=measured"
+
+
+@pytest.mark.parametrize(
+    ("times", "told"),
+    [
+        ("[]", "DSF796"),
+        ("{", "DSF796"),
+        ("{}", "is not what `dsforge tune --layers` writes"),
+        ({**TIMES, "schema_version": 2}, "schema version 2"),
+        ({**TIMES, "repeats": "many"}, "is not whole: repeats"),
+        ({**TIMES, "layer": {**PIECE, "forward_seconds": -1.0}}, "the layer takes -1"),
+        ({**TIMES, "layer": dict.fromkeys(PIECE, 0.0)}, "the layer takes 0"),
+    ],
+)
+def test_a_file_that_is_none_is_an_error_with_its_place(tmp_path: Path, times: Any, told: str):
+    recipe = _written(tmp_path, times)
+    with pytest.raises(DsforgeError) as caught:
+        make_plan(load_recipe(recipe))
+    assert told in f"{caught.value.code}: {caught.value.message}"
+    assert caught.value.place is not None
+    assert caught.value.place.line == 5
+
+
+def test_a_shrunken_model_is_dealt_out_by_parameters_and_says_so(tmp_path: Path):
+    loaded = load_recipe(_written(tmp_path))
+    small = shrink(loaded.recipe, make_plan(loaded), 8)
+    (told,) = [one for one in small.changes if one.key == "parallel.partition"]
+    assert (told.recipe, told.used) == ("measured", "parameters")
+    assert make_plan(shrunk_recipe(loaded, small)).layout.partition == "parameters"
+
+
+def test_a_recipe_that_extends_another_finds_its_file(tmp_path: Path):
+    (tmp_path / "base").mkdir()
+    _written(tmp_path / "base")
+    own = write(tmp_path, "version: 1\nextends: base/recipe.yaml\n", "own.yaml")
+    assert [stage.layers for stage in make_plan(load_recipe(own)).layout.stages] == [6, 3]
+
+
+def test_a_file_that_is_missing_names_the_command(tmp_path: Path):
+    with pytest.raises(DsforgeError) as caught:
+        load_recipe(write(tmp_path, RECIPE))
+    assert caught.value.code == "DSF796"
+    assert "dsforge tune --layers" in str(caught.value.hint)

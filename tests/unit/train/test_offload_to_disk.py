@@ -1,0 +1,53 @@
+"""States on a disk: trained and resumed as in memory. Needs DeepSpeed's kernel, minutes of compiling."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsforge.launch.op_cache import DISK, folder_of, ops_dir
+from dsforge.rank import ops
+from tests.support.run_cases import assert_equals_one_process, run_all
+
+pytestmark = pytest.mark.skipif(
+    folder_of(DISK) not in ops.built(ops_dir(os.environ)),
+    reason="the kernel that reads and writes the disk is not built; `dsforge preflight --build` builds it",
+)
+
+ON_DISK = {"optimizer": "nvme", "parameters": "nvme", "path": "disk"}
+# Half of an MLP's first weight is more than the megabyte that the library swaps at least.
+WIDE = {"hidden": 128, "ffn_hidden": 2048}
+CASES: dict[str, dict[str, Any]] = {
+    "all": {"zero": 3, "model": WIDE, "offload": ON_DISK},
+    "parameters-on-cpu": {"zero": 3, "model": WIDE, "offload": {**ON_DISK, "parameters": "cpu"}},
+    "hugging-face": {"trainer": "transformers", "zero": 3, "model": WIDE, "offload": ON_DISK},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        # As a launch does: another ninja than the one that built the kernel would build it anew.
+        patch.setenv("PATH", os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
+        patch.setenv("TORCH_EXTENSIONS_DIR", str(ops_dir(os.environ)))
+        return run_all(folder, CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_losses_are_those_of_one_process_and_a_checkpoint_changes_none(told: dict[str, Any], name: str):
+    assert_equals_one_process(told[name], CASES[name])
+
+
+def test_states_and_parameters_were_on_the_disk(told: dict[str, Any], folder: Path):
+    assert told
+    swapped = {path.parent.parent.name for path in folder.glob("disk/zero_stage_3/*/rank*/*.swp")}
+    assert swapped == {"optimizer", "float32params"}
