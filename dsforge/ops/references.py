@@ -17,7 +17,7 @@ from dsforge.plan.types import Plan
 READ: dict[str, frozenset[str]] = {
     "model": frozenset({"name", "padded_vocab", "hf_config"}),
     "batch": frozenset({"accumulation_steps"}),
-    "train": frozenset({"recompute", "recompute_every"}),
+    "train": frozenset({"recompute", "recompute_every", "checks"}),
     "optimizer": frozenset(),
     "data": frozenset({"workers"}),
 }
