@@ -18,6 +18,7 @@ from dsforge.layout.shape import Shape
 from dsforge.layout.stages import stage_components
 from dsforge.plan.auto import Resolved, states_off_the_gpu
 from dsforge.plan.environment import derive_environment
+from dsforge.plan.job_types import Kubernetes, Pbs, Slurm
 from dsforge.plan.launcher import choose_launcher
 from dsforge.plan.model import model_of
 from dsforge.plan.program import asks_for, program, program_of, values_of
@@ -26,17 +27,14 @@ from dsforge.plan.types import (
     Checkpoint,
     Data,
     DataSet,
-    Kubernetes,
     Launch,
     Layout,
     Nominal,
     Offload,
     Optimizer,
     Parameters,
-    Pbs,
     Plan,
     Program,
-    Slurm,
     Stage,
     Train,
 )

@@ -12,7 +12,7 @@ from dsforge.launch.inputs import files_read
 from dsforge.launch.kubernetes.api import Cluster
 from dsforge.launch.kubernetes.job import filling
 from dsforge.launch.types import LaunchRequest
-from dsforge.plan.types import Kubernetes
+from dsforge.plan.job_types import Kubernetes
 from dsforge.render.kubernetes import fill
 from dsforge.render.launchers.kubernetes import MANIFEST
 

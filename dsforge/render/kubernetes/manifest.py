@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dsforge.plan.types import Kubernetes, Plan
+from dsforge.plan.job_types import Kubernetes
+from dsforge.plan.types import Plan
 from dsforge.records import environment
 from dsforge.render import torchrun
 from dsforge.render.kubernetes.fill import PORT, escaped, slug

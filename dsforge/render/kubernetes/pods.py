@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dsforge.plan.types import Kubernetes, Plan
+from dsforge.plan.job_types import Kubernetes
+from dsforge.plan.types import Plan
 from dsforge.records import environment
 from dsforge.render.kubernetes.fill import LABEL, escaped, slug
 

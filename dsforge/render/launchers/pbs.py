@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dsforge.plan.types import Pbs, Plan
+from dsforge.plan.job_types import Pbs
+from dsforge.plan.types import Plan
 from dsforge.render.hosts import Hosts
 from dsforge.render.launchers.over_ssh import handed_over
 from dsforge.render.script import comment, script
