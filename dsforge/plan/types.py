@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from dsforge.catalog.families import GATED, Experts, LatentAttention
 from dsforge.plan.frozen import Frozen
@@ -277,7 +277,7 @@ class Program(Frozen):
     entry: str
     arguments: tuple[Word, ...]
     configuration: dict[str, Any] | None = None
-    configuration_bases: dict[str, str] = {}
+    configuration_bases: dict[str, str] = Field(default_factory=dict)
 
 
 class Decision(Frozen):
