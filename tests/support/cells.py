@@ -125,12 +125,18 @@ CELLS = (
         "weights that leave after their forward, on the CPU, recomputed",
         "trainer=fsdp dp=2 zero=3 arch=llama recompute=full offload_optimizer=cpu offload_parameters=cpu",
     ),
+    Cell("fsdp-fp16", "fp16 under a loss scale of our own", "trainer=fsdp dp=2 zero=2 precision=fp16"),
     Cell("ddp", "whole replicas, recomputed", "trainer=ddp dp=2 zero=0 arch=llama tied=false recompute=full"),
     Cell(
         "megatron-core-interleaved",
         "virtual stages, split sequences, distributed optimizer, tied, dropout",
         "trainer=megatron-core tp=2 pp=2 dp=2 vp=2 schedule=interleaved sequence_parallel=true recompute=full"
         " dropout=0.1 parallel.partition=uniform",
+    ),
+    Cell(
+        "megatron-core-1f1b",
+        "a pipeline alone with its plain optimizer, a tied weight on two stages",
+        "trainer=megatron-core pp=2 zero=0",
     ),
     # With experts in every layer one token's scores are so close that rounding sends it to another expert.
     Cell(
