@@ -98,7 +98,12 @@ def _measure(plan: Plan, shape: Shape, environ: Mapping[str, str]) -> LayerTimes
         files = {"plan.json": alone.to_json_value(), "conditions.json": of}
         for name, value in files.items():
             Path(folder, name).write_text(dumps(value), "utf-8")
-        words = [sys.executable, "-m", "dsforge.train.layer_times", *(str(Path(folder, name)) for name in files)]
+        words = [
+            sys.executable,
+            "-m",
+            "dsforge.train.layer_times",
+            *(str(Path(folder, name)) for name in files),
+        ]
         try:
             done = subprocess.run(
                 words,

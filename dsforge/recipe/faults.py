@@ -19,7 +19,9 @@ def explain(fault: Mapping[str, Any], data: dict[str, Any]) -> tuple[KeyPath, st
     if fault["type"] == "extra_forbidden":
         near = nearest(path)
         listed = few_keys(path[:-1])
-        legal = f"`{_dotted(path[:-1])}` takes {listed}" if listed else "`dsforge schema` lists the legal keys"
+        legal = (
+            f"`{_dotted(path[:-1])}` takes {listed}" if listed else "`dsforge schema` lists the legal keys"
+        )
         hint = f"did you mean `{near}`?" if near else legal
         return path, f"unknown key `{dotted}`", hint
     if fault["type"] == "missing" and path and isinstance(path[-1], int):

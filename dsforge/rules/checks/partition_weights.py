@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dsforge.base.errors import Fix, Severity
 from dsforge.layout.timed import conditions
+from dsforge.recipe.yaml_text import flow_text
 from dsforge.records.layer_times import LayerTimes
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
@@ -51,7 +52,9 @@ def _differing(facts: Facts, times: LayerTimes) -> Iterator[Found]:
     )
     apart = times.differing(own)
     if apart:
-        told = ", ".join(f"{name} {flow_text(times.of.get(name))}, not {flow_text(own.get(name))}" for name in apart)
+        told = ", ".join(
+            f"{name} {flow_text(times.of.get(name))}, not {flow_text(own.get(name))}" for name in apart
+        )
         # A search may choose another recomputation; all else the recipe says itself.
         key = "train.recompute" if apart == ["recompute"] else _KEY
         yield Found(f"the times were measured with {told}", key, _MEASURE)
