@@ -1,8 +1,8 @@
 """Measures the pieces of a model on this machine; run as a process, on one rank.
 
-`python -m dsforge.train.layer_times PLAN CONDITIONS` reads a plan and, from a second file, what its times are of,
-and prints the record as JSON. The pieces are those of the trainer's stages, each whole: what TP would split, it
-would split alike.
+`python -m dsforge.train.layer_times PLAN CONDITIONS` reads a plan, and from a second file what its times
+are of, and prints the record as JSON. The pieces are those of the trainer's stages, each whole: what TP
+would split, it would split alike.
 """
 
 from __future__ import annotations
