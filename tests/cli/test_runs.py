@@ -46,7 +46,7 @@ def test_a_failed_run_says_how_and_where(cli: Cli, root: Path):
     assert shown.code == 0, shown.err
     lines = shown.out.splitlines()
     assert lines[0] == "new: failed, 1 rank 1"
-    assert "  layout    TP 1 x PP 1 x DP 2, ZeRO-0, 2 ranks" in lines
+    assert "  layout    TP 1 x PP 1 x DP 2, ZeRO-0, 2 ranks, trainer forge, fp32" in lines
     assert lines[-5:] == [
         "  ranks     program: 1; no exit record: 0",
         "  failed    rank 1 on host h",

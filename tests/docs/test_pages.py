@@ -151,7 +151,7 @@ NEEDED = {
     "parallel.vp": {"trainer": "megatron-core", "parallel": {"partition": "uniform"}},
     "parallel.ep": {"trainer": "megatron-core", "model": EXPERTS, "parallel": {"tp": 1}},
     "train.balance_loss": {"trainer": "megatron-core", "model": EXPERTS, "parallel": {"tp": 1}},
-    "parallel.partition": {"model": {"vocab": 32768}},
+    "parallel.partition": {"model": {"layers": 8, "vocab": 32768}, "parallel": {"pp": 4}},
     "optimizer.momentum": {"optimizer": {"type": "sgd"}},
     "offload.optimizer": {"offload": {"path": "/tmp"}},
     "offload.parameters": {"parallel": {"pp": 1, "zero": 3}, "offload": {"optimizer": "cpu"}},
