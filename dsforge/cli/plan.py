@@ -230,7 +230,10 @@ def _print_memory(made: Plan) -> None:
     )
     if (places := made.offload).optimizer != "none":
         what = "the optimizer's states" + (" and parameters" if places.parameters != "none" else "")
-        output.line(f"  off the GPU: {what}; their bytes count to the host, not here")
+        if made.accelerator == "cpu":
+            output.line(f"  offloaded: {what}; a CPU has no other memory to spare, so their bytes count here")
+        else:
+            output.line(f"  off the GPU: {what}; their bytes count to the host, not here")
     if capacity:
         output.line(
             f"  the fullest rank's total is {made.layout.fullest_rank_bytes / capacity:.0%} of the "

@@ -142,7 +142,7 @@ def _print_layers(path: Path, times: LayerTimes, stages: tuple[Stages, ...]) -> 
             f"hint: parallel: {{partition: measured, partition_weights: {path.name}}}, beside the recipe"
         )
     else:
-        output.note("hint: with one stage, or virtual ones of equal blocks, nothing is dealt out by these times")
+        output.note("hint: one stage, or virtual ones, which are equal blocks, use no such times")
 
 
 def _ms(one: Stages) -> str:

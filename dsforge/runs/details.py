@@ -86,8 +86,8 @@ class Trouble:
 class RunDetails:
     """Everything recorded of a run; `metrics` None before the first step, `validation` before the first one.
 
-    `layout`: degrees, schedule, trainer, precision, optimizer and offload of its plan, `layout_words` the same
-    for people; None when its bundle cannot be read.
+    `layout`: degrees, schedule, trainer, precision, optimizer and offload of its plan, and `layout_words` the
+    same in words; None when its bundle cannot be read.
     `way_on`: from what a run that ended early, by itself or not, can go on; None for any other run.
     """
 

@@ -147,6 +147,14 @@ def test_how_a_run_ended_is_told_once(capsys: pytest.CaptureFixture[str]):
         assert capsys.readouterr().err.strip()[9:] == told
 
 
+def test_a_command_may_have_words_of_its_own_for_what_happens(capsys: pytest.CaptureFixture[str]):
+    progress = Progress(3, told={"stopping": "nothing is kept"})
+    for name in ("stopping", "joined"):
+        progress(ProgressEvent(0.0, name, "the ranks save a checkpoint"))
+    told = [line[9:] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["nothing is kept", "the ranks save a checkpoint"]
+
+
 def test_only_what_nobody_supervises_is_reaped(cli: Cli, tmp_path: Path):
     lost = make_run(tmp_path, "lost", supervisor=NOBODY)
     live = make_run(tmp_path, "live")

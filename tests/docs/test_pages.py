@@ -166,7 +166,10 @@ def test_the_page_on_restarts_says_what_a_checkpoint_lets_differ(row: str, value
     assert list(dict.fromkeys(re.findall(r"`([a-z_.]+)`", line))) == list(values)
     refused = {}
     for key, value in values.items():
-        both = [{"parallel": {"dp": "auto"}, "data": {"train": [[0.7, "a"], [0.3, "b"]]}}, NEEDED.get(key, {})]
+        both = [
+            {"parallel": {"dp": "auto"}, "data": {"train": [[0.7, "a"], [0.3, "b"]]}},
+            NEEDED.get(key, {}),
+        ]
         section, _, name = key.partition(".")
         new: dict[str, Any] = {section: _nested(name, value) if name else value}
         fewer = {"cluster": {"gpus_per_node": 4}} if key == "parallel.dp" else {}

@@ -69,7 +69,7 @@ def test_what_a_checkpoint_of_an_older_build_does_not_say_had_no_choice(tmp_path
     whole = manifest(plan, 3)
     older = replace(whole, model={key: whole.model[key] for key in whole.model if "window" not in key})
     check_fits(older, plan, facts(plan), tmp_path)
-    with pytest.raises(DsforgeError, match="model.window was none, the plan says 7"):
+    with pytest.raises(DsforgeError, match=r"model\.window was none, the plan says 7"):
         check_fits(older, windowed, facts(windowed), tmp_path)
 
 
