@@ -97,7 +97,7 @@ def test_a_fixed_value_that_the_trainer_refuses_is_what_the_search_reports(
 
 
 def test_what_no_search_can_change_is_told_before_what_it_did_not_find():
-    recipe = opened(loaded("forge", "mixtral-8x7b", {}), everything=True)
+    recipe = opened(loaded("megatron-core", "deepseek-v3", {}), everything=True)
     assert [one.code for one in examine(recipe)] == ["DSF141", "DSF770"]
     # All keys are open already: nothing tells to open more of them.
     assert examine(recipe)[1].hint == "more GPUs or a smaller model"

@@ -30,7 +30,12 @@ def plan_for(case: Mapping[str, Any]) -> Plan:
             "parallel": {"tp": tp, "pp": 1, "dp": REPLICAS // tp, "zero": case["zero"]},
             "offload": case.get("offload", {}),
             "batch": {"global": 4 * REPLICAS // tp, "micro": 2, "seq_len": 16},
-            "train": {"steps": STEPS, "precision": "fp32", **case.get("train", {})},
+            "train": {
+                "steps": STEPS,
+                "precision": "fp32",
+                "checks": {"gradients_every": 1, "parameters_every": 1, "modules": True},
+                **case.get("train", {}),
+            },
             "optimizer": {
                 "lr": 5e-3,
                 "warmup_steps": 2,

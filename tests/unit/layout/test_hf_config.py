@@ -89,5 +89,6 @@ def test_a_trainer_like_another_has_its_rows_but_those_that_it_sets_anew():
     forge, ours = capabilities("forge"), capabilities("transformers")
     assert set(forge.honours) - set(ours.honours) == {"checkpoint.init", "train.balance_loss"}
     assert ours.honours["monitor.wandb"] == forge.honours["monitor.wandb"]
-    assert ours.honours["parallel.tp"].values == (1,)
+    assert ours.honours["parallel.pp"].values == (1,)
+    assert "parallel.pp" not in forge.honours
     assert (forge.vocab_divisor, ours.vocab_divisor) == (128, 1)

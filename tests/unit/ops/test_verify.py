@@ -45,7 +45,7 @@ def test_another_loss_is_found_though_the_validation_is_the_same():
     ],
 )
 def test_gradients_that_grow_are_told_from_those_that_jump(norms, calm, steady):
-    reference = Reference((5.0, 4.0), norms, 2, {})
+    reference = Reference((5.0, 4.0), norms, 2, {}, Path("w"))
     assert (reference.calm, reference.steady) == (calm, steady)
 
 
