@@ -47,6 +47,8 @@ def test_a_failed_run_says_how_and_where(cli: Cli, root: Path):
     lines = shown.out.splitlines()
     assert lines[0] == "new: failed, 1 rank 1"
     assert "  layout    TP 1 x PP 1 x DP 2, ZeRO-0, 2 ranks, trainer forge, fp32" in lines
+    told = cli("runs", "show", "--runs", root, "--json").json["layout"]
+    assert [told[key] for key in ("trainer", "precision", "optimizer", "dp")] == ["forge", "fp32", "adamw", 2]
     assert lines[-5:] == [
         "  ranks     program: 1; no exit record: 0",
         "  failed    rank 1 on host h",
