@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,16 +43,18 @@ class Stages:
 
 
 def measured_layers(
-    loaded: LoadedRecipe, environ: Mapping[str, str]
+    loaded: LoadedRecipe, environ: Mapping[str, str], begin: Callable[[], None]
 ) -> tuple[LayerTimes, tuple[Stages, ...]]:
     """Return the times of a recipe's pieces, and its stages by parameters and by these times, if several.
 
+    `begin` is called before what takes long, once nothing refuses the recipe.
     DsforgeError DSF797 where its trainer has no stages, or the measuring process fails.
     """
     if loaded.recipe.parallel.partition == "measured":
         loaded = changed(loaded, ["parallel.partition=parameters"])
     plan = make_plan(loaded)
     _refuse(loaded, plan)
+    begin()
     shape, _, _ = look_up(loaded)
     assert shape is not None, "planned before"
     times = _measure(plan, shape, environ)
