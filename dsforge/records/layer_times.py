@@ -6,21 +6,21 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from dsforge.base.canonical import dumps
-from dsforge.records.typed import build
+from dsforge.records.figures import Count, Share, SomeSeconds
+from dsforge.records.measured import measured_record
 
 SCHEMA_VERSION = 1
 KIND = "layer-times"
 _NANOSECONDS = 1e9
-_MOST_SECONDS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class PieceTime:
     """Median seconds of one micro-batch. `spread`: its middle half, as a share of the median."""
 
-    forward_seconds: float
-    backward_seconds: float
-    spread: float
+    forward_seconds: SomeSeconds
+    backward_seconds: SomeSeconds
+    spread: Share
 
     @property
     def seconds(self) -> float:
@@ -41,14 +41,14 @@ class Conditions:
     """
 
     arch: str
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn_hidden: int
-    vocab: int
+    hidden: Count
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
+    ffn_hidden: Count
+    vocab: Count
     tied: bool
-    seq_len: int
+    seq_len: Count
     precision: str
     recompute: str
     gpu: str
@@ -71,8 +71,8 @@ class LayerTimes:
     of: Conditions
     device: str
     trainer: str
-    micro: int
-    repeats: int
+    micro: Count
+    repeats: Count
     embedding: PieceTime
     layer: PieceTime
     head: PieceTime
@@ -86,18 +86,7 @@ class LayerTimes:
 
 def parse_layer_times(data: Any) -> LayerTimes:
     """Return the record in parsed JSON; ValueError, in words, when it is none or says what cannot be."""
-    version = data.get("schema_version") if isinstance(data, dict) else None
-    if not isinstance(data, dict) or data.get("kind") != KIND:
-        raise ValueError("is not what `dsforge tune --layers` writes")
-    if version != SCHEMA_VERSION:
-        raise ValueError(f"has schema version {version}, this build reads {SCHEMA_VERSION}")
-    try:
-        times = build(LayerTimes, data)
-    except TypeError as error:
-        raise ValueError(f"is not whole: {error}") from None
-    for name in ("embedding", "layer", "head"):
-        piece: PieceTime = getattr(times, name)
-        parts = (piece.forward_seconds, piece.backward_seconds)
-        if not all(0 <= part < _MOST_SECONDS for part in parts) or (name == "layer" and piece.weight < 1):
-            raise ValueError(f"says that the {name} takes {parts[0]:g} and {parts[1]:g} seconds")
+    times = measured_record(LayerTimes, data, KIND, SCHEMA_VERSION, "dsforge tune --layers")
+    if times.layer.weight < 1:
+        raise ValueError("says that a layer takes no time")
     return times

@@ -106,8 +106,8 @@ def test_times_that_no_partition_uses_are_refused_not_ignored(tmp_path: Path):
         ("{}", "is not what `dsforge tune --layers` writes"),
         ({**TIMES, "schema_version": 2}, "schema version 2"),
         ({**TIMES, "repeats": "many"}, "is not whole: repeats"),
-        ({**TIMES, "layer": {**PIECE, "forward_seconds": -1.0}}, "the layer takes -1"),
-        ({**TIMES, "layer": dict.fromkeys(PIECE, 0.0)}, "the layer takes 0"),
+        ({**TIMES, "layer": {**PIECE, "forward_seconds": -1.0}}, "layer.forward_seconds is -1.0"),
+        ({**TIMES, "layer": dict.fromkeys(PIECE, 0.0)}, "a layer takes no time"),
     ],
 )
 def test_a_file_that_is_none_is_an_error_with_its_place(tmp_path: Path, times: Any, told: str):
