@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
-from dsforge.base.canonical import dumps
+from dsforge.base.canonical import dumps, sha256_text
 from dsforge.records.figures import Count, Share, SomeSeconds
 from dsforge.records.measured import measured_record
 
@@ -82,6 +82,11 @@ class LayerTimes:
     def to_json(self) -> str:
         """Return the text of the file."""
         return dumps(asdict(self))
+
+    @property
+    def sha256(self) -> str:
+        """Of what the file says, however it is spelt."""
+        return sha256_text(self.to_json())
 
 
 def parse_layer_times(data: Any) -> LayerTimes:
