@@ -103,12 +103,14 @@ def _layers(recipe: Path, changes: list[str], profile: str | None, out: Path | N
 
     from dsforge.base.files import write_atomically
     from dsforge.ops.layer_times import NO_WEIGHTS, measured_layers
+    from dsforge.ops.tune_files import check_own
+    from dsforge.records.layer_times import KIND
 
     path = out or recipe.with_suffix(".layers.json")
+    loaded = load(recipe, [*changes, NO_WEIGHTS], None, profile, json=json)
+    check_own(path, KIND)
     output.note("measuring an embedding, a layer and a head on this machine")
-    times, stages = measured_layers(
-        load(recipe, [*changes, NO_WEIGHTS], None, profile, json=json), dict(os.environ)
-    )
+    times, stages = measured_layers(loaded, dict(os.environ))
     write_atomically(path, times.to_json())
     if json:
         output.as_json({"file": str(path), "times": asdict(times), "stages": [asdict(one) for one in stages]})
