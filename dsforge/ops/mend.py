@@ -56,7 +56,9 @@ def mend(
             tried[fixes[0]] = error.message
             continue  # an alias stands in the way: the finding stays, and says what to change by hand
         done.append(fixes[0])
-    why = (f"{one.code}: {_why_not(one, loaded, tried)}" for one in findings if one.severity is Severity.ERROR)
+    why = (
+        f"{one.code}: {_why_not(one, loaded, tried)}" for one in findings if one.severity is Severity.ERROR
+    )
     return Mended(before, after, tuple(done), tuple(findings), tuple(dict.fromkeys(why)))
 
 

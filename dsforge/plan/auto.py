@@ -105,7 +105,10 @@ def states_off_the_gpu(recipe: SettledRecipe, zero: int) -> frozenset[str]:
     if recipe.cluster.gpu == "cpu":
         return frozenset()
     return off_the_gpu(
-        zero, optimizer=places.optimizer != "none", parameters=places.parameters != "none" and zero >= 3
+        recipe.train.precision,
+        zero,
+        optimizer=places.optimizer != "none",
+        parameters=places.parameters != "none" and zero >= 3,
     )
 
 

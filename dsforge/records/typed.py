@@ -41,7 +41,9 @@ def _hints(record: Any) -> dict[str, Any]:
 @functools.cache
 def _required(record: Any) -> tuple[str, ...]:
     return tuple(
-        field.name for field in fields(record) if field.default is MISSING and field.default_factory is MISSING
+        field.name
+        for field in fields(record)
+        if field.default is MISSING and field.default_factory is MISSING
     )
 
 

@@ -38,7 +38,9 @@ def test_what_cannot_be_mended_stays_and_is_told(cli: Cli, tmp_path: Path):
     fixed = cli("validate", path, "--fix")
     assert fixed.code == 1
     assert "error[DSF104]" in fixed.err
-    assert "not mended  DSF104: several edits mend it, or none in the recipe: its hint says which\n" in fixed.err
+    assert (
+        "not mended  DSF104: several edits mend it, or none in the recipe: its hint says which\n" in fixed.err
+    )
     assert "DSF120" not in fixed.err
     assert path.read_text() == text.replace("zero: 3", "zero: 1").replace("global: 33", "global: 36")
 

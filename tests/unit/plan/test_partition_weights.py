@@ -112,8 +112,10 @@ def test_times_that_no_partition_uses_are_refused_not_ignored(tmp_path: Path):
 
 
 def test_with_experts_both_keys_go_and_nothing_brings_one_back(cli: Any, tmp_path: Path):
-    recipe = RECIPE.replace("tp: 2, pp: 2, dp: 2", "pp: 2, dp: 4").replace("arch: llama", "arch: mixtral").replace(
-        "ffn_hidden: 176, vocab: 512", "vocab: 512, experts: {count: 4, active: 2, ffn_hidden: 96}"
+    recipe = (
+        RECIPE.replace("tp: 2, pp: 2, dp: 2", "pp: 2, dp: 4")
+        .replace("arch: llama", "arch: mixtral")
+        .replace("ffn_hidden: 176, vocab: 512", "vocab: 512, experts: {count: 4, active: 2, ffn_hidden: 96}")
     )
     path = _written(tmp_path, recipe=recipe + "trainer: megatron-core\n")
     told = [str(one.fix) for one in findings_of(path) if one.code == "DSF795"]
@@ -125,7 +127,13 @@ def test_with_experts_both_keys_go_and_nothing_brings_one_back(cli: Any, tmp_pat
 
 @pytest.mark.parametrize("trainer", ["transformers", "fsdp", "ddp"])
 @pytest.mark.parametrize(
-    "deal", ["uniform", "measured", "parameters, partition_weights: times.json", "measured, partition_weights: times.json"]
+    "deal",
+    [
+        "uniform",
+        "measured",
+        "parameters, partition_weights: times.json",
+        "measured, partition_weights: times.json",
+    ],
 )
 def test_a_trainer_without_stages_takes_no_way_to_deal_them_out(
     cli: Any, tmp_path: Path, trainer: str, deal: str

@@ -16,19 +16,37 @@ from dsforge.records.layer_times import parse_layer_times
 PIECE = {"forward_seconds": 0.001, "backward_seconds": 0.002, "spread": 0.1}
 SIZES = dict.fromkeys(("hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab", "seq_len"), 8)
 TIMES: dict[str, Any] = {
-    **{"kind": "layer-times", "schema_version": 1, "device": "x", "trainer": "forge"},
-    **{"micro": 2, "repeats": 15, "embedding": PIECE, "layer": PIECE, "head": PIECE},
+    "kind": "layer-times",
+    "schema_version": 1,
+    "device": "x",
+    "trainer": "forge",
+    "micro": 2,
+    "repeats": 15,
+    "embedding": PIECE,
+    "layer": PIECE,
+    "head": PIECE,
     "of": {**SIZES, "arch": "llama", "tied": False, "precision": "fp32", "recompute": "none", "gpu": "cpu"},
 }
 TRIAL = {
-    **{"values": {"parallel.tp": 2}, "work_sha256": None, "failure": None, "run_id": None},
-    **{"predicted_step_seconds": 5.0, "predicted_memory_bytes": 10**9},
+    "values": {"parallel.tp": 2},
+    "work_sha256": None,
+    "failure": None,
+    "run_id": None,
+    "predicted_step_seconds": 5.0,
+    "predicted_memory_bytes": 10**9,
     "measured": {"step_seconds": 6.0, "spread": 0.1, "steps": 6, "memory_bytes": 2 * 10**9},
 }
 CALIBRATION: dict[str, Any] = {
-    **{"kind": "calibration", "schema_version": 1, "trials": [TRIAL]},
+    "kind": "calibration",
+    "schema_version": 1,
+    "trials": [TRIAL],
     "setting": {
-        **{"recipe_sha256": "x", "trainer": "forge", "gpu": "cpu", "gpus": 8, "host": "h", "steps": 8},
+        "recipe_sha256": "x",
+        "trainer": "forge",
+        "gpu": "cpu",
+        "gpus": 8,
+        "host": "h",
+        "steps": 8,
     },
 }
 HOSTILE: tuple[Any, ...] = (math.nan, math.inf, -math.inf, -1, 10**400, -(10**400), 10**300, 1e308, "1", True)
