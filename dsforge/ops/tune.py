@@ -93,7 +93,8 @@ def tune(
 
     `run` launches one; `on_layout` is told its number, how many there are, and its values. One that fails is
     noted with its cause, and tried again with `retry` alone. DsforgeError DSF799 where the file is of
-    something else, DSF796 or DSF798 where it is broken; with `fresh` it may be broken, but not another's; whatever keeps every run from starting here.
+    something else, with `fresh` where it is none of tune's, DSF796 or DSF798 where it is broken; whatever
+    keeps every run from starting here.
     """
     layouts = layouts_to_try(loaded, top)
     calibration = _begun(loaded, path, steps, fresh=fresh)

@@ -9,7 +9,7 @@ from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
 _ROUNDING = 1e-6
-"""Of a fraction written in decimals; a `config.json` says of which program it is, and that cuts the rest off."""
+"""Of a fraction written in decimals. The program of a `config.json` cuts off what is no whole channel."""
 
 
 def _check(facts: Facts) -> Iterator[Found]:
