@@ -64,17 +64,19 @@ def _least(fail_on: FailOn) -> Consequence:
 
 
 def _side(path: Path, profile: str | None) -> Side:
-    from dsforge.ops.diff import Side, rows_of
+    from dsforge.ops.diff import Side, rows_of, times_of
     from dsforge.ops.lock import read_lock
     from dsforge.recipe.origins import Layer
     from dsforge.recipe.resolved import resolved_data
 
     if path.suffix == ".lock":
         lock = read_lock(path)
-        return Side(lock.recipe, is_named=False, rows=lock.plan["model"]["padded_vocab"])
+        plan = lock.plan
+        times = plan["layout"].get("partition_weights_sha256")  # a lock of an older build has none
+        return Side(lock.recipe, is_named=False, rows=plan["model"]["padded_vocab"], times=times)
     loaded = load_sealed(path, None, None, profile)
     named = loaded.origin("name").layer is not Layer.DEFAULT
-    return Side(resolved_data(loaded.recipe), named, loaded.text, rows_of(loaded))
+    return Side(resolved_data(loaded.recipe), named, loaded.text, rows_of(loaded), times_of(loaded))
 
 
 def _text(value: Any) -> str:

@@ -106,10 +106,14 @@ def _layers(recipe: Path, changes: list[str], profile: str | None, out: Path | N
 
     from dsforge.base.files import write_atomically
     from dsforge.ops.layer_times import NO_WEIGHTS, measured_layers
+    from dsforge.ops.tune_files import check_own
+    from dsforge.records.layer_times import KIND
 
     path = out or recipe.with_suffix(".layers.json")
+    loaded = load(recipe, [*changes, NO_WEIGHTS], None, profile, json=json)
+    check_own(path, KIND)
     times, stages = measured_layers(
-        load(recipe, [*changes, NO_WEIGHTS], None, profile, json=json),
+        loaded,
         dict(os.environ),
         lambda: output.note("measuring an embedding, a layer and a head on this machine"),
     )

@@ -88,12 +88,14 @@ def validate(
     for file in files:
         kind = _kind(file) if as_ is FileKind.AUTO else as_
         result: dict[str, Any]
+        more: dict[str, Any]
+        unmended: tuple[str, ...]
         if kind is FileKind.RECIPE:
             wanted = [*changes, *(set_ or ())]
-            difference = _mend(file, wanted, profile) if fix else ""
+            difference, unmended = _mend(file, wanted, profile) if fix else ("", ())
             found, code = _check(file, wanted, profile)
             result, about = {"recipe": str(file)}, ""
-            more = {"diff": difference} if fix else {}
+            more = {"diff": difference, "unmended": [*unmended]} if fix else {}
         else:
             if fix:
                 raise DsforgeError(
@@ -102,7 +104,8 @@ def validate(
             found, code, engine = _check_foreign(
                 file, kind, data_parallel, probe=probe, version=deepspeed_version
             )
-            result, difference, more = {"file": str(file), "kind": kind.value, "engine": engine}, "", {}
+            result, more = {"file": str(file), "kind": kind.value, "engine": engine}, {}
+            difference, unmended = "", ()
             about = f" ({engine})" if engine else ""
         worst = max(worst, code)
         listed = results["recipes" if kind is FileKind.RECIPE else "foreign"]
@@ -110,6 +113,8 @@ def validate(
         if not json:
             output.data(difference)
             output.findings(found)
+            for why in unmended:
+                output.note(f"not mended  {why}")
             output.line(f"{file}: {'ok' if code == 0 else 'refused'}{about}")
     if json:
         output.as_json({"ok": worst == 0, **results})
@@ -131,20 +136,23 @@ def _kind(file: Path) -> FileKind:
     return FileKind(kind_of(file).value)
 
 
-def _mend(recipe: Path, changes: Sequence[str], profile: str | None) -> str:
-    """Write what mends a recipe and return the difference; what cannot be read is told by the check."""
+def _mend(recipe: Path, changes: Sequence[str], profile: str | None) -> tuple[str, tuple[str, ...]]:
+    """Write what mends a recipe; return the difference, and why errors are left.
+
+    What cannot be read is told by the check.
+    """
     from dsforge.base.files import write_atomically
     from dsforge.ops.mend import mend
     from dsforge.recipe.edit import unified_diff
 
     try:
         mended = mend(recipe, changes, profile, os.environ)
-    except DsforgeError:
-        return ""
+    except DsforgeError as fault:
+        return "", (f"{fault.code}: a recipe that cannot be read is mended by hand",)
     if mended.after != mended.before:
         target = recipe.resolve()
         write_atomically(target, mended.after, mode=target.stat().st_mode & 0o777)
-    return unified_diff(mended.before, mended.after, str(recipe))
+    return unified_diff(mended.before, mended.after, str(recipe)), mended.unmended
 
 
 def _check(recipe: Path, changes: Sequence[str], profile: str | None) -> tuple[list[Finding], int]:

@@ -76,22 +76,34 @@ def sums_in_fp32(precision: str, zero: int) -> bool:
     return precision == "bf16" and zero >= 1
 
 
-def gradient_sum_bytes(parameters: int, precision: str, zero: int, dp: int) -> int:
-    """Return bytes a rank holds for fp32 sums of gradients, on top of its model states."""
+def gradient_sum_bytes(
+    parameters: int, precision: str, zero: int, dp: int, *, offloaded: bool = False
+) -> int:
+    """Return bytes a rank holds for fp32 sums of gradients, on top of its model states.
+
+    Where the optimizer is `offloaded`, ZeRO-1 reduces the whole sums into a buffer of the shard besides
+    (deepspeed 0.19.8, `runtime/zero/stage_1_and_2.py`, `_build_compact_grad_partition_buffer`).
+    """
     if not sums_in_fp32(precision, zero):
         return 0
-    return 4 * (-(-parameters // dp) if zero >= 2 else parameters)
+    shard = -(-parameters // dp)
+    if zero >= 2:
+        return 4 * shard
+    return 4 * (parameters + shard) if offloaded else 4 * parameters
 
 
-def off_the_gpu(zero: int, *, optimizer: bool, parameters: bool) -> frozenset[str]:
+def off_the_gpu(precision: str, zero: int, *, optimizer: bool, parameters: bool) -> frozenset[str]:
     """Return the kinds of states that offload takes off the GPU.
 
-    The host updates, so sums of gradients are its own; the shards of gradients that ZeRO-2 and up leave of a
-    backward pass go there as they come.
+    The host updates. Under ZeRO-3 the shards of gradients go there as they come; under ZeRO-1 and 2 fp32
+    sums stay on the GPU until the update, and gradients in 16 bits go into them
+    (deepspeed 0.19.8, `runtime/zero/stage_1_and_2.py`, `_fill_param_grad_accum_attribute`).
     """
-    kinds = {"optimizer", "sums"} if optimizer else set()
-    if optimizer and zero >= 2:
+    kinds = {"optimizer"} if optimizer else set()
+    if optimizer and (zero >= 2 or sums_in_fp32(precision, zero)):
         kinds.add("gradients")
+    if optimizer and zero >= 3:
+        kinds.add("sums")
     return frozenset(kinds | {"parameters"} if parameters else kinds)
 
 
@@ -134,9 +146,9 @@ class Shares:
         """Return bytes of fp32 sums of gradients."""
         if "sums" in off:
             return 0
-        return gradient_sum_bytes(self.shared, precision, zero, self.copies) + gradient_sum_bytes(
-            self.experts, precision, zero, self.expert_copies
-        )
+        held = ((self.shared, self.copies), (self.experts, self.expert_copies))
+        offloaded = "optimizer" in off
+        return sum(gradient_sum_bytes(one, precision, zero, dp, offloaded=offloaded) for one, dp in held)
 
     def total(self, precision: str, zero: int, off: frozenset[str] = frozenset()) -> Total:
         """Return both."""

@@ -9,13 +9,15 @@ from typing import Any
 from dsforge.base.errors import DsforgeError
 from dsforge.external.vocabulary import vocab_divisor
 from dsforge.layout.shape import padded_vocab, resolve_shape
-from dsforge.plan.resolve import make_plan
+from dsforge.plan.resolve import look_up, make_plan
 from dsforge.recipe.consequences import Consequence, consequence
 from dsforge.recipe.load import LoadedRecipe
 from dsforge.recipe.resolved import leaves
 
 ROWS = "(padded vocabulary)"
 """Stands for the rows of the embedding, which follow from the vocabulary and TP."""
+TIMES = "(measured times)"
+"""Stands for what the file holds that `parallel.partition_weights` names, by its SHA-256."""
 SPELLING = "(text)"
 """Stands for comments, order and spelling, which hold no value."""
 
@@ -24,13 +26,15 @@ SPELLING = "(text)"
 class Side:
     """One of the two: resolved values, whether the name was written, and the text where there is one.
 
-    `rows` of the embedding: the vocabulary as it is padded; None where the model is not known.
+    `rows` of the embedding: the vocabulary as it is padded; None where the model is not known. `times`: the
+    SHA-256 of the measured times that stages are dealt out by; None where there are none.
     """
 
     data: dict[str, Any]
     is_named: bool
     text: str | None = None
     rows: int | None = None
+    times: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ def compare(a: Side, b: Side) -> list[Difference]:
         if left.get(key) != right.get(key)
     ]
     found = list(_with_rows(found, a, b))
+    if None not in (a.times, b.times) and a.times != b.times:
+        found.append(Difference(TIMES, a.times, b.times, Consequence.EXECUTION))
     are_texts = None not in (a.text, b.text)  # a lock has its keys sorted
     if not found and are_texts and _env_order(a) != _env_order(b):
         found.append(Difference("launch.env", _env_order(a), _env_order(b), Consequence.COSMETIC))
@@ -101,6 +107,12 @@ def rows_of(loaded: LoadedRecipe) -> int | None:
         except DsforgeError:
             return None
     return padded_vocab(shape.vocab, recipe.parallel.tp, vocab_divisor(recipe))
+
+
+def times_of(loaded: LoadedRecipe) -> str | None:
+    """Return the SHA-256 of a recipe's measured times; None where it names none that can be read."""
+    shape, _, _ = look_up(loaded)
+    return shape.times.sha256 if shape is not None and shape.times is not None else None
 
 
 def _values(side: Side, other: Side) -> dict[str, Any]:

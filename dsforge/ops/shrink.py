@@ -314,6 +314,7 @@ def _tiny_shape(plan: Plan, tp: int, pp: int, vp: int, ep: int) -> dict[str, Any
 
 
 def _tiny_rotary(plan: Plan) -> dict[str, Any]:
-    """Return the share of a tiny head that RoPE turns, where that of the model's would leave half a pair."""
-    turned = int(_HEAD_WIDTH * plan.model.rotary_fraction)
-    return {"rotary_fraction": max(2, turned - turned % 2) / _HEAD_WIDTH} if turned % 2 or not turned else {}
+    """Return the share of a tiny head that RoPE turns, where that of the model's turns no whole pairs."""
+    asked = _HEAD_WIDTH * plan.model.rotary_fraction
+    turned = max(2, int(asked) - int(asked) % 2)
+    return {"rotary_fraction": turned / _HEAD_WIDTH} if turned != asked else {}

@@ -16,6 +16,7 @@ from dsforge.base.files import write_atomically
 from dsforge.catalog.tables import find_hardware
 from dsforge.launch.types import RunOutcome
 from dsforge.ops.time_box import TimeBox
+from dsforge.ops.tune_files import ANOTHER, check_own
 from dsforge.ops.tune_layouts import Layouts, layouts_to_try, short_run
 from dsforge.plan.estimate import estimate
 from dsforge.plan.measurements import calibration_in, work_sha256
@@ -25,7 +26,7 @@ from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
 from dsforge.recipe.measured_file import read_measured
 from dsforge.recipe.resolved import resolved_data
-from dsforge.records.calibration import Calibration, Measurement, Setting, Trial
+from dsforge.records.calibration import KIND, Calibration, Measurement, Setting, Trial
 from dsforge.records.run_dir import RunDir
 from dsforge.records.streams import MetricsLine
 from dsforge.runs.reading import read_metrics
@@ -92,7 +93,8 @@ def tune(
 
     `run` launches one; `on_layout` is told its number, how many there are, and its values. One that fails is
     noted with its cause, and tried again with `retry` alone. DsforgeError DSF799 where the file is of
-    something else, DSF796 or DSF798 where it is broken; whatever keeps every run from starting here.
+    something else, with `fresh` where it is none of tune's, DSF796 or DSF798 where it is broken; whatever
+    keeps every run from starting here.
     """
     layouts = layouts_to_try(loaded, top)
     calibration = _begun(loaded, path, steps, fresh=fresh)
@@ -128,14 +130,15 @@ def _begun(loaded: LoadedRecipe, path: Path, steps: int, *, fresh: bool) -> Cali
         host=socket.gethostname() if cluster.nodes == 1 else "",
         steps=steps,
     )
+    if fresh:
+        check_own(path, KIND)
     if fresh or not path.exists():
         return Calibration(setting)
     place = Place(file=str(path))
-    hint = "`--fresh` begins anew, `-o FILE` writes another file"
-    found = calibration_in(read_measured(path, place, hint), place)
+    found = calibration_in(read_measured(path, place, ANOTHER), place)
     if found.setting != setting:
         told = _difference(found.setting, setting)
-        message = f"the calibration there is of {told}"
+        message, hint = f"the calibration there is of {told}", f"`--fresh` begins anew, {ANOTHER}"
         raise DsforgeError("DSF799", message, place, hint, exit_code=ExitCode.FINDINGS)
     return found
 

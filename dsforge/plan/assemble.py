@@ -7,7 +7,6 @@ from math import ceil
 from typing import Any
 
 from dsforge import __version__
-from dsforge.base.canonical import sha256_text
 from dsforge.base.errors import Finding
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.hf.training import training_config
@@ -147,7 +146,7 @@ def _layout(recipe: SettledRecipe, shape: Shape, resolved: Resolved) -> Layout:
         zero=resolved.zero,
         schedule=parallel.schedule,
         partition=parallel.partition,
-        partition_weights_sha256=sha256_text(shape.times.to_json()) if shape.times else None,
+        partition_weights_sha256=shape.times.sha256 if shape.times else None,
         sequence_parallel=parallel.sequence_parallel,
         engine="pipeline" if parallel.pp > 1 else "module",
         stages=tuple(stages),

@@ -105,7 +105,10 @@ def states_off_the_gpu(recipe: SettledRecipe, zero: int) -> frozenset[str]:
     if recipe.cluster.gpu == "cpu":
         return frozenset()
     return off_the_gpu(
-        zero, optimizer=places.optimizer != "none", parameters=places.parameters != "none" and zero >= 3
+        recipe.train.precision,
+        zero,
+        optimizer=places.optimizer != "none",
+        parameters=places.parameters != "none" and zero >= 3,
     )
 
 
@@ -134,7 +137,10 @@ def _given_stage(recipe: SettledRecipe, out: Resolved) -> tuple[int, str] | None
 
 def _stage_of_replicas(recipe: SettledRecipe, out: Resolved, trainer: Capabilities) -> tuple[int, str] | None:
     """Return the one ZeRO stage that offload or a single replica leave, and why."""
-    least = least_stage(recipe.offload.optimizer, recipe.offload.parameters) if trainer.deepspeed else 0
+    offload = recipe.offload
+    if trainer.offloads_together and offload.parameters != "none":
+        return 3, "the only one whose shards of parameters are offloaded"
+    least = least_stage(offload.optimizer, offload.parameters) if trainer.deepspeed else 0
     if least == 3 or (least and out.dp == 1):
         return least, "the lowest under which DeepSpeed offloads to these places"
     if out.dp == 1 and recipe.train.precision == "fp32" and trainer.takes("parallel.zero", 0):

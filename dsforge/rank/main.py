@@ -217,7 +217,7 @@ class _Rank:
                 "exception",
                 message=f"the trainer exited with {code}",
                 tail=tail,
-                failed_at=pump.traceback_time or trainer.end_time,
+                failed_at=pump.failure_time or trainer.end_time,
             )
         else:
             code = 0

@@ -18,7 +18,8 @@ TAIL_LINES = 40
 """Lines kept for the exit record."""
 _LONGEST_LINE_BYTES = 65_536
 _LONGEST_TAIL_LINE = 2_000
-_TRACEBACK = "Traceback (most recent call last)"
+_FAILURES = ("Traceback (most recent call last)", "error[DSF")
+"""How a failure begins: Python's way, and that of what the trainer itself refuses to go on with."""
 
 
 class OutputPump:
@@ -34,7 +35,7 @@ class OutputPump:
         reader: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self.traceback_time: float | None = None
+        self.failure_time: float | None = None
         self._pipe = pipe
         self._log = log
         self._mark = f"[rank {rank}] "
@@ -67,8 +68,8 @@ class OutputPump:
         lines = [raw.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2] for raw in raw_lines]
         if not lines:
             return
-        if any(_TRACEBACK in line for line in lines):
-            self.traceback_time = time.time()
+        if any(mark in line for line in lines for mark in _FAILURES):
+            self.failure_time = time.time()
         if self._reader is not None:
             self._reader(lines)
         self.tail.extend(without_escapes(line)[:_LONGEST_TAIL_LINE] for line in lines)

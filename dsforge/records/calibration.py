@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dsforge.base.canonical import dumps
-from dsforge.records.typed import build
+from dsforge.records.figures import Bytes, Count, Degree, PredictedSeconds, Seconds, Share
+from dsforge.records.measured import measured_record
 
 SCHEMA_VERSION = 1
 KIND = "calibration"
@@ -20,10 +20,10 @@ class Measurement:
     `memory_bytes`: the most that rank 0 held in tensors on a GPU, or was resident on a CPU.
     """
 
-    step_seconds: float
-    spread: float
-    steps: int
-    memory_bytes: int | None
+    step_seconds: Seconds
+    spread: Share
+    steps: Count
+    memory_bytes: Bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Trial:
     the measured bytes. A prediction is None where nothing is known to predict by or the layout is refused.
     """
 
-    values: dict[str, Any]
+    values: dict[str, bool | Degree | str]
     work_sha256: str | None
-    predicted_step_seconds: float | None
-    predicted_memory_bytes: int | None
+    predicted_step_seconds: PredictedSeconds | None
+    predicted_memory_bytes: Bytes | None
     measured: Measurement | None
     failure: str | None
     run_id: str | None
@@ -50,9 +50,9 @@ class Setting:
     recipe_sha256: str
     trainer: str
     gpu: str
-    gpus: int
+    gpus: Count
     host: str
-    steps: int
+    steps: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +75,9 @@ class Calibration:
 
 def parse_calibration(data: Any) -> Calibration:
     """Return the record in parsed JSON; ValueError, in words, when it is none or says what cannot be."""
-    if not isinstance(data, dict) or data.get("kind") != KIND:
-        raise ValueError("is not what `dsforge tune` writes")
-    if (version := data.get("schema_version")) != SCHEMA_VERSION:
-        raise ValueError(f"has schema version {version}, this build reads {SCHEMA_VERSION}")
-    try:
-        made = build(Calibration, data)
-    except TypeError as error:
-        raise ValueError(f"is not whole: {error}") from None
-    for one in made.trials:
-        known = [one.predicted_step_seconds, one.measured.step_seconds if one.measured else None]
-        if not all(seconds is None or 0 < seconds < math.inf for seconds in known):
-            raise ValueError("says that a step takes no time")
+    made = measured_record(Calibration, data, KIND, SCHEMA_VERSION, "dsforge tune")
+    for at, one in enumerate(made.trials):
+        first = next(number for number, other in enumerate(made.trials) if other.values == one.values)
+        if first != at:
+            raise ValueError(f"has one layout twice: trials.{first} and trials.{at}")
     return made

@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dsforge.base.canonical import dumps
-from dsforge.records.typed import build
+from dsforge.base.canonical import dumps, sha256_text
+from dsforge.records.figures import Count, Share, SomeSeconds
+from dsforge.records.measured import measured_record
 
 SCHEMA_VERSION = 2
 KIND = "layer-times"
 _NANOSECONDS = 1e9
-_MOST_SECONDS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class PieceTime:
     """Median seconds of one micro-batch. `spread`: its middle half, as a share of the median."""
 
-    forward_seconds: float
-    backward_seconds: float
-    spread: float
+    forward_seconds: SomeSeconds
+    backward_seconds: SomeSeconds
+    spread: Share
 
     @property
     def seconds(self) -> float:
@@ -44,8 +44,8 @@ class LayerTimes:
     of: dict[str, Any]
     device: str
     trainer: str
-    micro: int
-    repeats: int
+    micro: Count
+    repeats: Count
     embedding: PieceTime
     layer: PieceTime
     head: PieceTime
@@ -60,21 +60,15 @@ class LayerTimes:
         """Return the text of the file."""
         return dumps(asdict(self))
 
+    @property
+    def sha256(self) -> str:
+        """Of what the file says, however it is spelt."""
+        return sha256_text(self.to_json())
+
 
 def parse_layer_times(data: Any) -> LayerTimes:
     """Return the record in parsed JSON; ValueError, in words, when it is none or says what cannot be."""
-    version = data.get("schema_version") if isinstance(data, dict) else None
-    if not isinstance(data, dict) or data.get("kind") != KIND:
-        raise ValueError("is not what `dsforge tune --layers` writes")
-    if version != SCHEMA_VERSION:
-        raise ValueError(f"has schema version {version}, this build reads {SCHEMA_VERSION}")
-    try:
-        times = build(LayerTimes, data)
-    except TypeError as error:
-        raise ValueError(f"is not whole: {error}") from None
-    for name in ("embedding", "layer", "head"):
-        piece: PieceTime = getattr(times, name)
-        parts = (piece.forward_seconds, piece.backward_seconds)
-        if not all(0 <= part < _MOST_SECONDS for part in parts) or (name == "layer" and piece.weight < 1):
-            raise ValueError(f"says that the {name} takes {parts[0]:g} and {parts[1]:g} seconds")
+    times = measured_record(LayerTimes, data, KIND, SCHEMA_VERSION, "dsforge tune --layers")
+    if times.layer.weight < 1:
+        raise ValueError("says that a layer takes no time")
     return times

@@ -189,8 +189,9 @@ class ExitRecord(_Line):
 
     `cause`: ok, exception, signal, parent_died, lease_lost, world_mismatch, stopped.
     `stopped` means that somebody asked for the end, of this rank or of one that the trainer goes along with.
-    `failed_at` is when the rank's last traceback appeared, or the request to stop: what came first is told
-    from it, since the end of a process comes only after its clean-up. None where a supervisor ended the rank.
+    `failed_at` is when the rank's last traceback or refusal appeared, or the request to stop: what came first
+    is told from it, since the end of a process comes only after its clean-up. None where a supervisor ended
+    the rank.
     `oom_killed`: while it ran, the kernel ended a process around it for want of memory.
     """
 

@@ -38,6 +38,9 @@ def test_what_cannot_be_mended_stays_and_is_told(cli: Cli, tmp_path: Path):
     fixed = cli("validate", path, "--fix")
     assert fixed.code == 1
     assert "error[DSF104]" in fixed.err
+    assert (
+        "not mended  DSF104: several edits mend it, or none in the recipe: its hint says which\n" in fixed.err
+    )
     assert "DSF120" not in fixed.err
     assert path.read_text() == text.replace("zero: 3", "zero: 1").replace("global: 33", "global: 36")
 
@@ -54,9 +57,13 @@ def test_values_of_arguments_and_variables_are_not_the_files(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = write(tmp_path)
-    assert cli("validate", path, "batch.global=33", "--fix").code == 1
+    shown = cli("validate", path, "batch.global=33", "--fix")
+    told = "not mended  DSF111: batch.global is not the file's: argument `batch.global=33`\n"
+    assert (shown.code, told in shown.err) == (1, True)
     monkeypatch.setenv("DSFORGE__PARALLEL__ZERO", "3")
-    assert cli("validate", path, "--fix").code == 1
+    (row,) = cli("validate", path, "--fix", "--json").json["recipes"]
+    assert (row["ok"], row["diff"]) == (False, "")
+    assert row["unmended"] == ["DSF120: parallel.zero is not the file's: environment DSFORGE__PARALLEL__ZERO"]
     assert path.read_text() == SMALL
 
 
@@ -87,7 +94,8 @@ def test_a_link_stays_a_link(cli: Cli, tmp_path: Path):
 
 def test_an_unreadable_recipe_is_left_alone(cli: Cli, tmp_path: Path):
     path = write(tmp_path, SMALL.replace("batch", "bach"))
-    assert cli("validate", path, "--fix").code == 2
+    fixed = cli("validate", path, "--fix")
+    assert (fixed.code, "cannot be read is mended by hand" in fixed.err) == (2, True)
     assert path.read_text() == SMALL.replace("batch", "bach")
 
 
@@ -96,4 +104,5 @@ def test_an_alias_in_the_way_of_one_edit_stops_no_other(cli: Cli, tmp_path: Path
     path = write(tmp_path, text)
     fixed = cli("validate", path, "--fix")
     assert (fixed.code, "error[DSF120]" in fixed.err) == (1, True)
+    assert "not mended  DSF120: `parallel.zero` cannot be edited: an alias or anchor" in fixed.err
     assert path.read_text() == text.replace("global: 33", "global: 36")

@@ -64,6 +64,7 @@ BROKEN = (
         "rotary_fraction",
         None,
     ),
+    _one("DSF105", "vocab: 512}", "vocab: 512, rotary_fraction: 0.3}", "rotary_fraction", None),
     _one("DSF106", "ffn_hidden: 176", "ffn_hidden: 177", "tp: 2", "parallel.tp=1"),
     _one("DSF107", "layers: 4", "layers: 1", "pp: 2", "parallel.pp=1"),
     Broken(
@@ -355,6 +356,15 @@ BROKEN = (
         "offload:",
         "offload.parameters=cpu",
     ),
+    Broken(
+        "DSF776",
+        (
+            (_PARALLEL, "{dp: 8, zero: 2}"),
+            (_LAST, f"{_LAST}\noffload: {{optimizer: cpu, parameters: cpu}}\ntrainer: fsdp"),
+        ),
+        "parameters: cpu",
+        "parallel.zero=3",
+    ),
     _one("DSF145", _LAST, f"{_LAST}\n{_SCRIPT}", "warmup_steps", None),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {RANK: '0'}}", "RANK", None),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {UID: '0'}}", "UID", None),
@@ -577,6 +587,10 @@ BROKEN = (
         ((_PARALLEL, "{dp: 8, zero: 3}"), ("steps: 30", "steps: 30, checks: {parameters_every: 5}")),
         "parameters_every",
         "train.checks.parameters_every=0",
+    ),
+    *(
+        _one("DSF811", "steps: 30", f"steps: 30, checks: {{{key}: 31}}", key, f"train.checks.{key}=30")
+        for key in ("gradients_every", "parameters_every")
     ),
     Broken(
         "DSF811",

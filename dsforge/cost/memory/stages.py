@@ -187,8 +187,13 @@ def _gathered(job: Job, kind: str, held: Held, kept: States) -> float:
     if job.zero >= 3:
         return float(_HALF * 3 * one)
     if kind == "deepspeed" and job.zero == 1:
-        # In bf16 all 16-bit gradients once more beside their sums; else fp32 ones of the part to update.
-        return _HALF * whole if kept.sums else kept.optimizer / 3 + _HALF * min(_BUCKET, whole)
+        # In bf16 all 16-bit gradients once more beside their sums, where no host updates; else fp32 ones of
+        # the part to update.
+        return (
+            _HALF * whole
+            if kept.sums and not job.offload
+            else kept.optimizer / 3 + _HALF * min(_BUCKET, whole)
+        )
     return _HALF * float(min(_BUCKET, whole)) if kind == "deepspeed" and job.zero == 2 else 0.0
 
 

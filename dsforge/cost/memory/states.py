@@ -45,7 +45,8 @@ def states(job: Job, engine: EngineMemory, held: Held) -> States:
     elif engine.states == "nanotron":
         weights, gradients, sums, optimizer = 2.0, 2.0, 4.0, float(_OPTIMIZER)
     else:
-        sums = 4.0 if sums_in_fp32(job.precision, zero) and not job.offload else 0.0
+        on_host = job.offload and zero >= 3
+        sums = 4.0 if sums_in_fp32(job.precision, zero) and not on_host else 0.0
         weights, gradients, optimizer = 2.0, 2.0, float(_OPTIMIZER)
     optimizer -= 4 * (ADAM_MOMENTS - job.moments)
     if job.lean_optimizer:
@@ -55,11 +56,13 @@ def states(job: Job, engine: EngineMemory, held: Held) -> States:
     update = optimizer * (sharded if zero >= 1 else whole)
     offloaded = 0.0
     if job.offload:
-        # The host updates, so the gradients go there as they come.
+        # The host updates: the gradients go there as they come, or into the sums until the update.
         offloaded, update = update + 4 * sharded, 0.0
-        gradients = gradients if zero < 2 else 0.0
+        gradients = gradients if zero < 2 and not sums else 0.0
     kept_weights = weights * (sharded if zero >= 3 else whole)
     if job.offload_parameters:
         offloaded, kept_weights = offloaded + kept_weights, 0.0
     shared = sharded if zero >= 2 else whole
-    return States(kept_weights, gradients * shared, sums * shared, update, offloaded)
+    # Under ZeRO-1 whole sums are reduced into a buffer of the shard before they go to the host.
+    summed = shared + sharded if job.offload and zero == 1 else shared
+    return States(kept_weights, gradients * shared, sums * summed, update, offloaded)

@@ -1,4 +1,4 @@
-"""DSF811: what `train.checks` compares is there on more than one rank."""
+"""DSF811: what `train.checks` compares is there on more than one rank, and compared in some step."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dsforge.rules.registry import Found, Rule
 
 def _check(facts: Facts) -> Iterator[Found]:
     recipe, checks = facts.recipe, facts.recipe.train.checks
+    yield from _too_seldom(facts)
     if facts.dp is None or facts.zero is None:
         return
     parallel = recipe.parallel
@@ -29,11 +30,28 @@ def _check(facts: Facts) -> Iterator[Found]:
         )
 
 
+def _too_seldom(facts: Facts) -> Iterator[Found]:
+    steps, checks = facts.steps, facts.recipe.train.checks
+    otherwise = {
+        "gradients_every": "nothing is compared",
+        "parameters_every": "parameters are compared before the first step and where they are saved alone",
+    }
+    for key, what in otherwise.items():
+        every: int = getattr(checks, key)
+        if steps is not None and every > steps:
+            yield Found(
+                f"no step of {steps} is the turn of train.checks.{key} {every}: {what}",
+                f"train.checks.{key}",
+                f"{steps} at most",
+                Fix(f"train.checks.{key}", steps),
+            )
+
+
 RULE = Rule(
     code="DSF811",
     name="checks-compare",
     severity=Severity.WARNING,
-    summary="what `train.checks` compares is there on more than one rank",
+    summary="what `train.checks` compares is there on more than one rank, and compared in some step",
     why="A check that compares nothing finds nothing; where replicas hold parts of the parameters, ask for "
     "gradients_every, which sees that each part is updated once.",
     check=_check,

@@ -19,11 +19,13 @@ def _check(facts: Facts) -> Iterator[Found]:
     if facts.recipe.trainer != "external":
         yield from _below_its_stage(facts)
     if offload.parameters != "none" and facts.zero not in (None, 3):
+        # Where both go together, parameters alone cannot stay behind (DSF780).
+        is_tied = facts.capabilities.offloads_together and offload.optimizer != "none"
         yield Found(
             f"parameters are offloaded in the shards of ZeRO-3, this is ZeRO-{facts.zero}",
             "offload.parameters",
-            "`zero: 3`, or leave parameters on the GPU",
-            Fix("offload.parameters", "none"),
+            "`zero: 3`" if is_tied else "`zero: 3`, or leave parameters on the GPU",
+            Fix("parallel.zero", 3) if is_tied else Fix("offload.parameters", "none"),
         )
     elif offload.parameters != "none" and offload.optimizer == "none":
         yield Found(

@@ -17,7 +17,12 @@ _KEY = "parallel.partition_weights"
 
 def _check(facts: Facts) -> Iterator[Found]:
     parallel, times = facts.recipe.parallel, facts.shape.times
-    if parallel.partition != "measured":
+    taken = ((key, getattr(parallel, key.split(".")[1])) for key in ("parallel.partition", _KEY))
+    if not all(facts.capabilities.takes(key, value) for key, value in taken):
+        return  # the trainer has no use for either (DSF140)
+    if facts.shape.experts is not None:
+        yield from _of_experts(facts)
+    elif parallel.partition != "measured":
         if parallel.partition_weights is not None:
             yield Found(
                 f"measured times are named, and `partition: {parallel.partition}` does not use them",
@@ -25,20 +30,25 @@ def _check(facts: Facts) -> Iterator[Found]:
                 "`partition: measured`, or no file",
                 Fix("parallel.partition", "measured"),
             )
-        return
-    if times is None:
+    elif times is None:
         message = "stages are to be dealt out by measured times, and no file of them is named"
         yield Found(message, "parallel.partition", _MEASURE)
-        return
-    if facts.shape.experts is not None:
+    else:
+        yield from _differing(facts, times)
+
+
+def _of_experts(facts: Facts) -> Iterator[Found]:
+    """Yield both keys at once: neither says anything without the other."""
+    if facts.recipe.parallel.partition == "measured":
         yield Found(
             "experts take as long as the router sends them work, which no measurement of a layer tells",
             "parallel.partition",
             "`partition: parameters`",
             Fix("parallel.partition", "parameters"),
         )
-        return
-    yield from _differing(facts, times)
+    if facts.recipe.parallel.partition_weights is not None:
+        message = "measured times are named, and stages of a model with experts are not dealt out by any"
+        yield Found(message, _KEY, "no file", Fix(_KEY, None))
 
 
 def _differing(facts: Facts, times: LayerTimes) -> Iterator[Found]:

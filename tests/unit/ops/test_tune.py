@@ -216,6 +216,23 @@ def test_a_file_of_another_recipe_is_not_mixed_with_this_one(tmp_path: Path):
         assert "--fresh" in str(caught.value.hint)
 
 
+def test_nothing_is_written_over_that_tune_did_not_write(cli: Callable[..., Any], tmp_path: Path):
+    runs, recipe = Runs(tmp_path, by_tp), write(tmp_path, OPEN)
+    target = tmp_path / "c.json"
+    for text, code in ((OPEN, "DSF796"), ('{"kind": "layer-times"}', "DSF799")):
+        target.write_text(text)
+        with pytest.raises(DsforgeError) as caught:
+            tuned(tmp_path, runs, fresh=True)
+        assert (caught.value.code, target.read_text()) == (code, text)
+    assert runs.recipes == []
+    target.write_text('{"kind": "calibration"}')
+    shown = cli("tune", recipe, "--layers", "-o", target)
+    assert "no file of layer-times, and is not overwritten" in shown.err
+    shown = cli("tune", recipe, "--layers", "-o", recipe)
+    assert (shown.code, "error[DSF796]" in shown.err, recipe.read_text()) == (2, True, OPEN)
+    assert len(tuned(tmp_path, runs, fresh=True).trials) == 3
+
+
 def test_a_short_run_changes_nothing_that_a_step_is_made_of(tmp_path: Path):
     loaded = load_recipe(write(tmp_path, OPEN))
     values = layouts_to_try(loaded, 2).values[1]

@@ -211,6 +211,13 @@ def test_zero_follows_from_what_is_offloaded(trainer: str, offload: dict[str, st
     assert why(plan, "parallel.zero") == (stage, "the lowest under which DeepSpeed offloads to these places")
 
 
+def test_fsdp_offloads_under_the_one_stage_that_shards_parameters():
+    offload = {"optimizer": "cpu", "parameters": "cpu"}
+    parallel = {"tp": 1, "pp": 1, "dp": 8, "zero": "auto"}
+    plan = plan_of({"trainer": "fsdp", "parallel": parallel, "offload": offload})
+    assert why(plan, "parallel.zero") == (3, "the only one whose shards of parameters are offloaded")
+
+
 def test_autotp_holds_the_tables_of_words_whole():
     parallel = {"tp": 2, "pp": 1, "dp": 4, "zero": 0}
     split, whole = (plan_of({"parallel": parallel, "trainer": name}) for name in ("forge", "transformers"))

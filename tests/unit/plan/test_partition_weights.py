@@ -67,6 +67,19 @@ def test_stages_follow_the_measured_times_and_the_plan_keeps_their_hash(tmp_path
     assert any(one.startswith("plan layout.partition_weights_sha256: locked ") for one in told)
 
 
+def test_diff_tells_other_times_under_the_same_name(cli: Any, tmp_path: Path):
+    recipe = _written(tmp_path)
+    assert cli("lock", recipe).code == 0
+    lock = recipe.with_suffix(".lock")
+    assert cli("diff", recipe, lock).code == 0
+    before = json.loads(lock.read_text("utf-8"))["plan"]["layout"]["partition_weights_sha256"]
+    (tmp_path / "times.json").write_text(json.dumps({**TIMES, "repeats": 16}), "utf-8")
+    after = make_plan(load_recipe(recipe)).layout.partition_weights_sha256
+    assert cli("diff", recipe, lock, "--json").json["differences"] == [
+        {"key": "(measured times)", "a": after, "b": before, "consequence": "execution"}
+    ]
+
+
 def test_equal_content_in_other_words_is_the_same_file(tmp_path: Path):
     hashes = set()
     for text in (json.dumps(TIMES), json.dumps(TIMES, indent=4, sort_keys=True)):
@@ -125,6 +138,46 @@ def test_times_that_no_partition_uses_are_refused_not_ignored(tmp_path: Path):
     assert str(found.fix) == "parallel.partition=measured"
 
 
+def test_with_experts_both_keys_go_and_nothing_brings_one_back(cli: Any, tmp_path: Path):
+    recipe = (
+        RECIPE.replace("tp: 2, pp: 2, dp: 2", "pp: 2, dp: 4")
+        .replace("arch: llama", "arch: mixtral")
+        .replace("ffn_hidden: 176, vocab: 512", "vocab: 512, experts: {count: 4, active: 2, ffn_hidden: 96}")
+    )
+    path = _written(tmp_path, recipe=recipe + "trainer: megatron-core\n")
+    told = [str(one.fix) for one in findings_of(path) if one.code == "DSF795"]
+    assert told == ["parallel.partition=parameters", "parallel.partition_weights=null"]
+    fixed = cli("validate", path, "--fix")
+    assert (fixed.code, "DSF795" in fixed.err) == (0, False)
+    assert "partition: parameters, partition_weights: null" in path.read_text()
+
+
+@pytest.mark.parametrize("trainer", ["transformers", "fsdp", "ddp"])
+@pytest.mark.parametrize(
+    "deal",
+    [
+        "uniform",
+        "measured",
+        "parameters, partition_weights: times.json",
+        "measured, partition_weights: times.json",
+    ],
+)
+def test_a_trainer_without_stages_takes_no_way_to_deal_them_out(
+    cli: Any, tmp_path: Path, trainer: str, deal: str
+):
+    parallel = f"{{dp: 8, zero: auto, partition: {deal}}}"
+    path = _written(tmp_path, recipe=f"{_without_parallel(SMALL)}parallel: {parallel}\ntrainer: {trainer}\n")
+    codes = {one.code for one in findings_of(path)}
+    assert "DSF140" in codes
+    assert "DSF795" not in codes
+    assert cli("validate", path, "--fix").code == 0
+    assert make_plan(load_recipe(path)).layout.partition == "parameters"
+
+
+def _without_parallel(text: str) -> str:
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("parallel:"))
+
+
 @pytest.mark.parametrize(
     ("times", "told"),
     [
@@ -133,8 +186,8 @@ def test_times_that_no_partition_uses_are_refused_not_ignored(tmp_path: Path):
         ("{}", "is not what `dsforge tune --layers` writes"),
         ({**TIMES, "schema_version": 1}, "schema version 1"),
         ({**TIMES, "repeats": "many"}, "is not whole: repeats"),
-        ({**TIMES, "layer": {**PIECE, "forward_seconds": -1.0}}, "the layer takes -1"),
-        ({**TIMES, "layer": dict.fromkeys(PIECE, 0.0)}, "the layer takes 0"),
+        ({**TIMES, "layer": {**PIECE, "forward_seconds": -1.0}}, "layer.forward_seconds is -1.0"),
+        ({**TIMES, "layer": dict.fromkeys(PIECE, 0.0)}, "a layer takes no time"),
     ],
 )
 def test_a_file_that_is_none_is_an_error_with_its_place(tmp_path: Path, times: Any, told: str):

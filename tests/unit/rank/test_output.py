@@ -33,12 +33,17 @@ def test_of_a_progress_bar_the_last_state_stays(tmp_path):
 def test_the_tail_is_bounded(tmp_path):
     pump = pumped(tmp_path, b"".join(b"line %d\n" % i for i in range(100)))
     assert list(pump.tail) == [f"line {i}" for i in range(100 - TAIL_LINES, 100)]
-    assert pump.traceback_time is None
+    assert pump.failure_time is None
 
 
 def test_a_traceback_is_timed_even_behind_a_prefix(tmp_path):
     pump = pumped(tmp_path, b"[rank3]: Traceback (most recent call last):\n[rank3]: ValueError\n")
-    assert pump.traceback_time is not None
+    assert pump.failure_time is not None
+
+
+def test_what_the_trainer_refuses_is_timed_before_its_process_ends(tmp_path):
+    pump = pumped(tmp_path, b"error[DSF809]: micro-batch 1 holds the samples of another\n")
+    assert pump.failure_time is not None
 
 
 def test_a_log_that_cannot_be_written_does_not_stop_the_reading(tmp_path):

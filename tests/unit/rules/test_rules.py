@@ -55,7 +55,7 @@ def test_every_limited_key_is_tried_here():
 
 
 TAKEN_BY_TRANSFORMERS = {
-    "parallel": {"tp", "dp", "zero", "partition"},
+    "parallel": {"tp", "dp", "zero"},
     "offload": {"optimizer", "path"},
     "batch": {"global", "micro", "seq_len"},
     "train": {
