@@ -23,6 +23,7 @@ from dsforge.cli.options import (
     SetOption,
     load,
     load_sealed,
+    plan_warned,
     runs_root,
 )
 
@@ -87,7 +88,6 @@ def launch(
     """Plan, render, start and watch a run. Ctrl-C saves and stops; a second one stops at once."""
     from dsforge.cli.progress import Progress
     from dsforge.ops.start import describe, start, submit
-    from dsforge.plan.resolve import make_plan
 
     wants_lock = locked or lock is not None
     changes = [*(changes or ()), *(_LOCAL if local else ())]
@@ -100,9 +100,10 @@ def launch(
     options = start_options(runs, allow)
     if dry_run:
         output.need_stdout()
+        plan_warned(loaded, options.allow)
         _print_description(describe(loaded, options), json=json)
         return
-    progress = Progress(make_plan(loaded).train.steps, tells_end=False)
+    progress = Progress(plan_warned(loaded, options.allow).train.steps, tells_end=False)
     if detach:
         _print_submitted(submit(loaded, options, progress), json=json)
         return

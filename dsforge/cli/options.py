@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperCommand
 
-from dsforge.base.errors import DsforgeError, Place
+from dsforge.base.errors import DsforgeError, Finding, Place
 from dsforge.cli import complete, output
 
 if TYPE_CHECKING:
     from typer._click import Context  # the type of the method below; typer exports no other
 
+    from dsforge.plan.types import Plan
     from dsforge.recipe.load import LoadedRecipe
 
 RecipeArgument = Annotated[Path, typer.Argument(help="The recipe, a YAML file.", show_default=False)]
@@ -145,3 +147,15 @@ def load_sealed(
             "unset it, or give the change as an argument: key=value",
         )
     return load_recipe(recipe, [*(changes or ()), *(set_ or ())], profile, arguments or ())
+
+
+def plan_warned(loaded: LoadedRecipe, allow: Iterable[str] = ()) -> Plan:
+    """Return the plan of a recipe that is about to run, having told on stderr what its rules warn of.
+
+    `allow`: codes of rules that only warn. DsforgeError when one refuses the recipe.
+    """
+    from dsforge.plan.resolve import make_plan
+
+    plan = make_plan(loaded, frozenset(code.upper() for code in allow))
+    output.findings(Finding.from_dict(found) for found in plan.findings)
+    return plan

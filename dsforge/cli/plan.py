@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dsforge.plan.measurements import Factor, Known
     from dsforge.plan.search.best import Objective
     from dsforge.plan.search.run import Searched
-    from dsforge.plan.types import DataSet, Layout, Plan, Train
+    from dsforge.plan.types import DataSet, Plan, Train
     from dsforge.recipe.load import LoadedRecipe
 
 _COLUMNS = 120
@@ -150,6 +150,8 @@ def _print_layouts(made: Plan, best: Searched | None, objective: Objective) -> N
 
 
 def _print(made: Plan, time: Estimate | str, memory: Memory, known: Known | None) -> None:
+    from dsforge.plan import words
+
     layout, batch, model, parameters = made.layout, made.batch, made.model, made.parameters
     active = ""
     if parameters.active is not None and parameters.active < parameters.total:
@@ -159,8 +161,11 @@ def _print(made: Plan, time: Estimate | str, memory: Memory, known: Known | None
         f"trainer {made.trainer}"
     )
     where = f"{layout.nodes} x {layout.gpus_per_node} {made.gpu}"
-    output.line(f"  layout   {_degrees(layout)} = {layout.world_size} ranks on {where}")
-    output.line(f"  memory   ZeRO-{layout.zero}, {made.train.precision}, recompute {_recompute(made.train)}")
+    value = made.to_json_value()
+    output.line(f"  layout   {words.degrees(value)} = {layout.world_size} ranks on {where}")
+    precision, *others = words.choices(value)
+    told = [f"ZeRO-{layout.zero}", precision, f"recompute {_recompute(made.train)}", *others]
+    output.line(f"  memory   {', '.join(told)}")
     triple = f"micro {batch.micro} x {batch.accumulation_steps} accumulation x DP {layout.dp}"
     output.line(f"  batch    global {batch.global_size} = {triple}, {batch.seq_len} tokens a sample")
     tokens = made.train.steps * batch.global_size * batch.seq_len
@@ -225,7 +230,10 @@ def _print_memory(made: Plan) -> None:
     )
     if (places := made.offload).optimizer != "none":
         what = "the optimizer's states" + (" and parameters" if places.parameters != "none" else "")
-        output.line(f"  off the GPU: {what}; their bytes count to the host, not here")
+        if made.accelerator == "cpu":
+            output.line(f"  offloaded: {what}; a CPU has no other memory to spare, so their bytes count here")
+        else:
+            output.line(f"  off the GPU: {what}; their bytes count to the host, not here")
     if capacity:
         output.line(
             f"  the fullest rank's total is {made.layout.fullest_rank_bytes / capacity:.0%} of the "
@@ -238,16 +246,6 @@ def _print_memory(made: Plan) -> None:
         f"{format_bytes(nominal.bytes_per_gpu)} a GPU ({nominal.bytes_formula}),"
     )
     output.line("    the field's back-of-the-envelope figure, before ZeRO; not this layout's")
-
-
-def _degrees(layout: Layout) -> str:
-    """Return the degrees whose product is the world, and what stands within them."""
-    cp = f" x CP {layout.cp}" if layout.cp > 1 else ""
-    within = [f"EP {layout.ep}"] if layout.ep > 1 else []
-    within += [f"{layout.vp} virtual stages each"] if layout.vp > 1 else []
-    within += ["sequences split over TP"] if layout.sequence_parallel else []
-    told = f" ({', '.join(within)})" if within else ""
-    return f"TP {layout.tp} x PP {layout.pp}{cp} x DP {layout.dp}{told}"
 
 
 def _recompute(train: Train) -> str:

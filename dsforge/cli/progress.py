@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dsforge.base.units import format_count, format_seconds
@@ -22,12 +24,16 @@ _QUIET_STAGES = ("rank_up", "rank_ended")
 class Progress:
     """Call it with every ProgressEvent of a run of `steps` steps.
 
-    `tells_end`: false where the command itself tells how the run ended.
+    `tells_end`: false where the command itself tells how the run ended. `told`: words for events, by name,
+    in place of the run's own.
     """
 
-    def __init__(self, steps: int, *, tells_end: bool = True) -> None:
+    def __init__(
+        self, steps: int, *, tells_end: bool = True, told: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._steps = steps
         self._tells_end = tells_end
+        self._told = told
         self._live = sys.stderr.isatty()
         self._open_line = False
         self._pace: list[float] = []
@@ -39,7 +45,7 @@ class Progress:
         elif event.name == "ended" and not self._tells_end:
             self._close_line()
         elif event.name not in _QUIET_STAGES:
-            self._stage(event.message)
+            self._stage(self._told.get(event.name, event.message))
 
     def _close_line(self) -> None:
         if self._open_line:

@@ -87,9 +87,8 @@ def show_run(run: LatestRunArgument = "latest", runs: RunsOption = None, json: J
     summary, manifest, metrics = found.summary, found.manifest, found.metrics
     output.line(f"{summary.run_id}: {summary.state}, {_ending(summary)}")
     output.line(f"  records   {summary.path}")
-    if found.layout is not None:
-        degrees = " x ".join(f"{name.upper()} {found.layout[name]}" for name in ("tp", "pp", "dp"))
-        output.line(f"  layout    {degrees}, ZeRO-{found.layout['zero']}, {found.layout['world_size']} ranks")
+    if found.layout_words is not None:
+        output.line(f"  layout    {found.layout_words}")
     started = _when(summary.started_time)
     took = (summary.ended_time or time.time()) - summary.started_time
     output.line(

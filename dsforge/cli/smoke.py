@@ -19,6 +19,7 @@ from dsforge.cli.options import (
     RunsOption,
     SetOption,
     load,
+    plan_warned,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def smoke(
     from dsforge.ops.smoke import smoke as run_smoke
 
     loaded = load(recipe, changes, set_, profile, argument, json=json)
+    plan_warned(loaded)
     result = run_smoke(
         loaded,
         start_options(runs),

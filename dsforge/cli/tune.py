@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsforge.base.errors import Severity
 from dsforge.base.units import format_bytes
 from dsforge.cli import output
 from dsforge.cli.launch import start_options
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _TOP, _STEPS, _MINUTES = 4, 8, 30.0
 _PLAIN = (1, False, "none", "1f1b")
 """Values that a recipe need not say."""
+_ENDS = {"stopping": "stopping: this layout's run ends, and nothing of it is kept"}
+"""What runs that save nothing say otherwise."""
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -109,8 +112,11 @@ def _layers(recipe: Path, changes: list[str], profile: str | None, out: Path | N
     path = out or recipe.with_suffix(".layers.json")
     loaded = load(recipe, [*changes, NO_WEIGHTS], None, profile, json=json)
     check_own(path, KIND)
-    output.note("measuring an embedding, a layer and a head on this machine")
-    times, stages = measured_layers(loaded, dict(os.environ))
+    times, stages = measured_layers(
+        loaded,
+        dict(os.environ),
+        lambda: output.note("measuring an embedding, a layer and a head on this machine"),
+    )
     write_atomically(path, times.to_json())
     if json:
         output.as_json({"file": str(path), "times": asdict(times), "stages": [asdict(one) for one in stages]})
@@ -135,7 +141,12 @@ def _print_layers(path: Path, times: LayerTimes, stages: tuple[Stages, ...]) -> 
         counts = " ".join(map(str, one.layers))
         output.line(f"  partition {one.partition}: layers {counts}, the slowest stage {_ms(one)} ms")
     output.line(f"{path}: written")
-    output.note(f"hint: parallel: {{partition: measured, partition_weights: {path.name}}}, beside the recipe")
+    if stages:
+        output.note(
+            f"hint: parallel: {{partition: measured, partition_weights: {path.name}}}, beside the recipe"
+        )
+    else:
+        output.note("hint: one stage, or virtual ones, which are equal blocks, use no such times")
 
 
 def _ms(one: Stages) -> str:
@@ -149,13 +160,16 @@ def _tune(
     from dsforge.ops.start import start
     from dsforge.ops.tune import tune as run_tune
     from dsforge.plan.ranking import opened
+    from dsforge.plan.resolve import examine
 
     def tell(number: int, count: int, values: Mapping[str, Any]) -> None:
         output.note(f"layout {number} of {count}: {_words(values)}")
 
-    options, progress = start_options(runs), Progress(steps)
+    options, progress = start_options(runs), Progress(steps, told=_ENDS)
+    loaded = opened(loaded, everything=search)
+    output.findings(one for one in examine(loaded) if one.severity is not Severity.ERROR)
     tuned = run_tune(
-        opened(loaded, everything=search),
+        loaded,
         lambda one: start(one, options, progress)[1],
         tell,
         path=path,

@@ -18,6 +18,7 @@ from dsforge.cli.options import (
     RunsOption,
     SetOption,
     load,
+    plan_warned,
 )
 
 
@@ -52,6 +53,7 @@ def verify(
     from dsforge.ops.verify import verify as run_verify
 
     loaded = load(recipe, changes, set_, profile, json=json)
+    plan_warned(loaded, allow or ())
     result = run_verify(
         loaded,
         start_options(runs, allow),

@@ -15,7 +15,7 @@ from dsforge.launch.types import LaunchRequest
 from dsforge.layout.shape import padded_vocab
 from dsforge.plan.types import Plan
 from dsforge.records.checkpoint import MANIFEST_NAME, CheckpointManifest, read_manifest, whole_checkpoints
-from dsforge.train.fits import layout_difference, model_difference, order_facts
+from dsforge.train.fits import ORDER_KEYS, differs, layout_difference, model_difference, order_facts
 
 
 def check_checkpoints(request: LaunchRequest) -> None:
@@ -57,15 +57,15 @@ def newest_difference(folder: Path, plan: Plan) -> str | None:
 def difference_from_plan(manifest: CheckpointManifest, plan: Plan) -> str | None:
     """Return how a checkpoint differs from a plan that would go on from it, or None."""
     if manifest.trainer != plan.trainer:
-        return f"trainer was {manifest.trainer}, the plan says {plan.trainer}"
+        return differs("trainer", manifest.trainer, plan.trainer)
     if (difference := layout_difference(manifest, plan)) is not None:
         return f"{difference}{_padding(manifest, plan)}"
     if manifest.consumed_samples != manifest.step * plan.batch.global_size:
         samples = f"{manifest.consumed_samples} samples in {manifest.step} steps"
-        return f"it has seen {samples}, the plan's global batch is {plan.batch.global_size}"
+        return f"it has seen {samples}, batch.global is {plan.batch.global_size}"
     for name, value in order_facts(plan).items():
         if name in manifest.data and manifest.data[name] != value:
-            return f"{name} was {manifest.data[name]}, the plan says {value}"
+            return differs(ORDER_KEYS[name], manifest.data[name], value)
     return model_difference(manifest, plan)
 
 

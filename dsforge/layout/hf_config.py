@@ -11,7 +11,7 @@ from dsforge.catalog.families import GATED, Experts, Traits
 from dsforge.catalog.hf.training import training_config
 from dsforge.layout.shape import Shape, resolve_shape
 
-_FREE = ("name", "arch", "nominal_parameters", "traits", "experts")
+_FREE = ("name", "arch", "nominal_parameters", "traits", "experts", "times")
 """Fields of a shape that say nothing of the model, or that are compared one by one."""
 
 HfClass = Literal["gpt2", "gpt_neox", "llama"]
@@ -175,7 +175,11 @@ def config_faults(found: Mapping[str, Any], wanted: Mapping[str, Any], name: str
 
 
 def _unlike(found: Shape, wanted: Shape) -> Iterator[str]:
-    learned = wanted.traits.position == "learned"
+    free = {*_FREE}
+    if wanted.traits.position != "learned":
+        free.add("max_positions")
+    if wanted.experts is not None and not wanted.experts.dense_layers:
+        free.add("ffn_hidden")  # no layer has it (DSF108)
     pairs: list[tuple[Any, Any]] = [(found, wanted), (found.traits, wanted.traits)]
     if found.experts is not None and wanted.experts is not None:
         pairs.append((found.experts, wanted.experts))
@@ -183,7 +187,6 @@ def _unlike(found: Shape, wanted: Shape) -> Iterator[str]:
         yield "no experts" if found.experts is None else f"{found.experts.count} experts"
     for one, other in pairs:
         for field in fields(one):
-            free = field.name in _FREE or (field.name == "max_positions" and not learned)
             is_, should = getattr(one, field.name), getattr(other, field.name)
-            if is_ != should and not free:
+            if is_ != should and (one is not found or field.name not in free):
                 yield f"{field.name} {is_}, not {should}"

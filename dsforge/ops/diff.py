@@ -55,7 +55,7 @@ def compare(a: Side, b: Side) -> list[Difference]:
     """Return the differences, the weightiest first."""
     left, right = _values(a, b), _values(b, a)
     found = [
-        Difference(key, left.get(key), right.get(key), consequence(key))
+        Difference(key, left.get(key), right.get(key), _consequence(key, a, b))
         for key in sorted(left.keys() | right.keys())
         if left.get(key) != right.get(key)
     ]
@@ -69,6 +69,12 @@ def compare(a: Side, b: Side) -> list[Difference]:
         message = "comments, order or spelling"
         found.append(Difference(SPELLING, message, message, Consequence.COSMETIC))
     return sorted(found, key=lambda one: (-one.consequence, one.key))
+
+
+def _consequence(key: str, a: Side, b: Side) -> Consequence:
+    """Return what a difference does: experts are balanced over each micro-batch, so that its size counts."""
+    balanced = any(side.data.get("train", {}).get("balance_loss") for side in (a, b))
+    return Consequence.CONVERGENCE if key == "batch.micro" and balanced else consequence(key)
 
 
 def _with_rows(found: list[Difference], a: Side, b: Side) -> Iterator[Difference]:

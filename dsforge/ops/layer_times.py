@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from dsforge.base.exits import ExitCode
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.layout.shape import Shape
 from dsforge.layout.stages import assign
+from dsforge.layout.timed import conditions
 from dsforge.ops.fewer_hosts import changed
 from dsforge.plan.measurements import layer_times
 from dsforge.plan.resolve import look_up, make_plan
@@ -42,19 +43,21 @@ class Stages:
 
 
 def measured_layers(
-    loaded: LoadedRecipe, environ: Mapping[str, str]
+    loaded: LoadedRecipe, environ: Mapping[str, str], begin: Callable[[], None]
 ) -> tuple[LayerTimes, tuple[Stages, ...]]:
     """Return the times of a recipe's pieces, and its stages by parameters and by these times, if several.
 
+    `begin` is called before what takes long, once nothing refuses the recipe.
     DsforgeError DSF797 where its trainer has no stages, or the measuring process fails.
     """
     if loaded.recipe.parallel.partition == "measured":
         loaded = changed(loaded, ["parallel.partition=parameters"])
     plan = make_plan(loaded)
     _refuse(loaded, plan)
-    times = _measure(plan, environ)
+    begin()
     shape, _, _ = look_up(loaded)
     assert shape is not None, "planned before"
+    times = _measure(plan, shape, environ)
     several = plan.layout.pp > 1 and plan.layout.vp == 1
     known = replace(shape, times=times)
     return times, tuple(_stages(known, plan, times, how) for how in ("parameters", "measured") if several)
@@ -82,13 +85,27 @@ def _stages(shape: Shape, plan: Plan, times: LayerTimes, partition: str) -> Stag
     return Stages(partition, tuple(stage.count for stage in stages), slowest)
 
 
-def _measure(plan: Plan, environ: Mapping[str, str]) -> LayerTimes:
+def _measure(plan: Plan, shape: Shape, environ: Mapping[str, str]) -> LayerTimes:
     """Measure in a process of its own, with the variables that a rank of the plan has."""
     alone = plan.model_copy(update={"layout": plan.layout.model_copy(update=_ONE_RANK)})
+    train = plan.train
+    of = conditions(
+        shape,
+        seq_len=plan.batch.seq_len,
+        precision=train.precision,
+        recompute=train.recompute,
+        gpu=plan.gpu,
+    )
     with tempfile.TemporaryDirectory(prefix="dsforge-") as folder:
-        path = Path(folder) / "plan.json"
-        path.write_text(dumps(alone.to_json_value()), "utf-8")
-        words = [sys.executable, "-m", "dsforge.train.layer_times", str(path)]
+        files = {"plan.json": alone.to_json_value(), "conditions.json": of}
+        for name, value in files.items():
+            Path(folder, name).write_text(dumps(value), "utf-8")
+        words = [
+            sys.executable,
+            "-m",
+            "dsforge.train.layer_times",
+            *(str(Path(folder, name)) for name in files),
+        ]
         try:
             done = subprocess.run(
                 words,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
+from math import gcd, inf
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from dsforge.base.exits import ExitCode
 from dsforge.catalog.tables import find_hardware, find_model
 from dsforge.plan.auto import ROOM_FOR_STATES
 from dsforge.plan.resolve import examine, make_plan, refusal
+from dsforge.plan.verdict import memory_findings
 from dsforge.recipe.document import Document
 from dsforge.recipe.load import LoadedRecipe, check
 from dsforge.recipe.schema import editor_header
@@ -33,35 +34,43 @@ def starter_recipe(
 ) -> str:
     """Return a recipe as YAML; DsforgeError DSF065 when no layout of these GPUs holds the model.
 
-    DSF141 when the trainer does not build it. `schema` is where editors look for the JSON Schema, from the
-    recipe's folder.
+    DSF141 when no trainer builds it; else the first one that does is written. `schema` is where editors look
+    for the JSON Schema, from the recipe's folder.
     """
     preset, hardware = find_model(model), find_hardware(gpu)
     nodes, per_node = whole_nodes(gpus, gpus_per_node)
     limits = (preset.shape.get("max_positions"), preset.shape.get("window"))
     seq_len = min((_SEQ_LEN, *(limit for limit in limits if limit)))
+    first: dict[str, Any] = {
+        "version": 1,
+        "model": preset.name,
+        "cluster": {"nodes": nodes, "gpus_per_node": per_node, "gpu": hardware.name},
+        "batch": {"global": gpus, "micro": 1, "seq_len": seq_len},
+        "train": {"precision": "fp32" if hardware.accelerator == "cpu" else "bf16"},
+    }
+    first |= _trainer(first)
     tight = None
-    for tp, pp in _layouts(gpus, per_node):
+    experts = (preset.shape.get("experts") or {}).get("count", 1)
+    for tp, pp, ep in _layouts(gpus, per_node, experts):
         dp = gpus // (tp * pp)
-        data: dict[str, Any] = {
-            "version": 1,
-            "model": preset.name,
-            "cluster": {"nodes": nodes, "gpus_per_node": per_node, "gpu": hardware.name},
-            "parallel": {"tp": tp, "pp": pp},
-            "batch": {"global": dp * (4 * pp if pp > 1 else 4), "micro": 1, "seq_len": seq_len},
-            "train": {"precision": "fp32" if hardware.accelerator == "cpu" else "bf16"},
+        data = {
+            **first,
+            "parallel": {"tp": tp, "pp": pp, **({"ep": ep} if ep > 1 else {})},
+            "batch": {**first["batch"], "global": dp * (4 * pp if pp > 1 else 4)},
         }
         share = _share_of_memory(data, hardware.memory_bytes)
+        if share is not None and (share > _TIGHT or not _fits(data, share)):
+            continue
         if share is None or share <= ROOM_FOR_STATES:
             return _text(data, share, schema)
-        if share <= _TIGHT and tight is None:
+        if tight is None:
             tight = data, share
     if tight is not None:
         return _text(*tight, schema)
     raise DsforgeError(
         "DSF065",
         f"no TP x PP of {gpus} x {hardware.name} holds the states and fp32 sums of {preset.name} in "
-        f"{_TIGHT:.0%} of a GPU",
+        f"{_TIGHT:.0%} of a GPU, and the activations in the rest",
         hint="more GPUs or a smaller model",
         exit_code=ExitCode.FINDINGS,
     )
@@ -78,8 +87,11 @@ def whole_nodes(gpus: int, gpus_per_node: int) -> tuple[int, int]:
     return nodes, per_node
 
 
-def _layouts(gpus: int, per_node: int) -> Iterator[tuple[int, int]]:
-    """Yield (tp, pp) from the least model parallelism to the most, TP inside a node first."""
+def _layouts(gpus: int, per_node: int, experts: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (tp, pp, ep) from the least model parallelism to the most, TP inside a node first.
+
+    Experts are shared out over as many ranks of a node as they can be, or not at all.
+    """
     degrees = [
         (tp, pp)
         for tp in range(1, per_node + 1)
@@ -87,7 +99,25 @@ def _layouts(gpus: int, per_node: int) -> Iterator[tuple[int, int]]:
         for pp in range(1, min(_MAX_PP, gpus // tp) + 1)
         if gpus % (tp * pp) == 0
     ]
-    yield from sorted(degrees, key=lambda pair: (pair[0] * pair[1], pair[1]))
+    for tp, pp in sorted(degrees, key=lambda pair: (pair[0] * pair[1], pair[1])):
+        ep = gcd(experts, per_node // tp, gpus // (tp * pp))
+        yield from ((tp, pp, one) for one in sorted({ep, 1}, reverse=True))
+
+
+def _trainer(data: dict[str, Any]) -> dict[str, str]:
+    """Return the trainer to name, none where the default one builds the model; DsforgeError DSF141."""
+    untrainable = [found for found in examine(_loaded(data)) if found.code == _UNTRAINABLE]
+    if not untrainable:
+        return {}
+    fix = untrainable[0].fix
+    if fix is None or fix.key != "trainer":
+        raise refusal(untrainable)
+    return {fix.key: fix.value}
+
+
+def _loaded(data: dict[str, Any]) -> LoadedRecipe:
+    document = Document(data=data)
+    return LoadedRecipe(check(document), Path("recipe.yaml"), "", document)
 
 
 def _share_of_memory(data: dict[str, Any], memory_bytes: int | None) -> float | None:
@@ -95,18 +125,20 @@ def _share_of_memory(data: dict[str, Any], memory_bytes: int | None) -> float | 
 
     Infinite for a layout to pass over, None where the memory is not catalogued.
     """
-    document = Document(data=data)
-    loaded = LoadedRecipe(check(document), Path("recipe.yaml"), "", document)
-    errors = [found for found in examine(loaded) if found.severity is Severity.ERROR]
-    untrainable = [found for found in errors if found.code == _UNTRAINABLE]
-    if untrainable:
-        raise refusal(untrainable)
-    if errors:
+    loaded = _loaded(data)
+    if any(found.severity is Severity.ERROR for found in examine(loaded)):
         return inf
     layout = make_plan(loaded).layout
     if layout.zero == _GATHERS_WEIGHTS:
         return inf  # every pass gathers every weight; splitting the model further is the faster start
     return layout.fullest_rank_bytes / memory_bytes if memory_bytes else None
+
+
+def _fits(data: dict[str, Any], share: float) -> bool:
+    """Tell whether the whole of what a rank holds is estimated to fit, with the recomputation written."""
+    recompute, _ = _recompute(share)
+    loaded = _loaded({**data, "train": {**data["train"], "recompute": recompute}})
+    return all(one.severity is not Severity.ERROR for one in memory_findings(loaded, make_plan(loaded)))
 
 
 def _recompute(share: float | None) -> tuple[str, str]:
@@ -127,6 +159,7 @@ def _text(data: dict[str, Any], share: float | None, schema: str) -> str:
         return "{" + ", ".join(f"{key}: {value}" for key, value in section.items()) + "}"
 
     recompute, why = _recompute(share)
+    trainer = f"trainer: {data['trainer']}\n" if "trainer" in data else ""
     reach = ""
     if data["cluster"]["nodes"] > 1:
         reach = "# launch: {launcher: slurm}    # or cluster.hostfile: the hosts, reached over pdsh and ssh\n"
@@ -134,7 +167,7 @@ def _text(data: dict[str, Any], share: float | None, schema: str) -> str:
 # `dsforge validate` checks this file, `dsforge plan` shows what follows from it,
 # `dsforge smoke` tries its layout on this machine, `dsforge launch` runs it.
 version: 1
-model: {data["model"]}
+{trainer}model: {data["model"]}
 cluster: {flow(data["cluster"])}
 parallel: {flow(data["parallel"])}    # dp and zero: left to the planner
 batch: {flow(data["batch"])}    # global = micro x accumulation steps x DP, exactly

@@ -169,4 +169,5 @@ def _findings(
     )
     found = [replace(finding, place=loaded.place(finding.key)) for finding in apply(facts, allow)]
     order = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
-    return sorted(found, key=lambda finding: order[finding.severity])
+    # Where another model or program would run, that comes before what its values are.
+    return sorted(found, key=lambda finding: (order[finding.severity], not rules()[finding.code].firm))

@@ -9,25 +9,33 @@ from typing import Any
 from dsforge.recipe.document import KeyPath
 from dsforge.recipe.fields import fields
 from dsforge.recipe.patterns import WORDS
-from dsforge.recipe.vocabulary import nearest
+from dsforge.recipe.vocabulary import few_keys, nearest
 
 
 def explain(fault: Mapping[str, Any], data: dict[str, Any]) -> tuple[KeyPath, str, str]:
     """Return (key path, message, hint) of one pydantic error."""
     path = _yaml_path(fault["loc"], data, missing=fault["type"] == "missing")
-    dotted = ".".join(str(part) for part in path) or "the recipe"
+    dotted = _dotted(path) or "the recipe"
     if fault["type"] == "extra_forbidden":
         near = nearest(path)
-        hint = f"did you mean `{near}`?" if near else "`dsforge schema` lists the legal keys"
+        listed = few_keys(path[:-1])
+        legal = (
+            f"`{_dotted(path[:-1])}` takes {listed}" if listed else "`dsforge schema` lists the legal keys"
+        )
+        hint = f"did you mean `{near}`?" if near else legal
         return path, f"unknown key `{dotted}`", hint
     if fault["type"] == "missing" and path and isinstance(path[-1], int):
-        of = ".".join(str(part) for part in path[:-1])
+        of = _dotted(path[:-1])
         values = f"{path[-1]} value{'' if path[-1] == 1 else 's'}"
         return path[:-1], f"`{of}` has {values}, which is too few", f"write one more value in `{of}`"
     if fault["type"] == "missing":
         return path, f"required key `{dotted}` is missing", f"add `{dotted}`"
-    message, hint = _wrong_value(fault, dotted)
+    message, hint = _wrong_value(fault, path, dotted)
     return path, message, hint
+
+
+def _dotted(path: KeyPath) -> str:
+    return ".".join(str(part) for part in path)
 
 
 _LIMITS = {
@@ -47,7 +55,7 @@ _LENGTHS = {
 _ITEM = re.compile(r"(\.[0-9]+)+$")
 
 
-def _wrong_value(fault: Mapping[str, Any], dotted: str) -> tuple[str, str]:
+def _wrong_value(fault: Mapping[str, Any], path: KeyPath, dotted: str) -> tuple[str, str]:
     kind = fault["type"]
     context = fault.get("ctx", {})
     secret = dotted.startswith("launch.env.")
@@ -55,7 +63,9 @@ def _wrong_value(fault: Mapping[str, Any], dotted: str) -> tuple[str, str]:
     if kind in ("literal_error", "enum"):
         return is_what, f"one of {context.get('expected', 'the legal values')}"
     if kind in ("model_type", "dict_type", "model_attributes_type"):
-        return f"{is_what}, not a section", f"write `{dotted}:` and its keys below it"
+        keys = few_keys(path)
+        listed = f": {keys}" if keys else ""
+        return f"{is_what}, not a section", f"write `{dotted}:` and its keys below it{listed}"
     if kind == "value_error":
         hint = getattr(context.get("error"), "hint", None)
         return f"`{dotted}`: {context.get('error', fault['msg'])}", hint or _what_it_takes(dotted)

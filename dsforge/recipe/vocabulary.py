@@ -53,6 +53,9 @@ _SYNONYMS = {
     "vocab_size": "model.vocab",
 }
 
+_FEW = 12
+"""Keys that a hint can list."""
+
 
 def section_of(annotation: Any) -> type[BaseModel] | None:
     """Return the section class inside an annotation, through unions and Annotated."""
@@ -86,6 +89,13 @@ def _section_at(path: KeyPath) -> type[BaseModel] | None:
             return None
         section = section_of(keys_of(section).get(str(key)))
     return section
+
+
+def few_keys(path: KeyPath) -> str | None:
+    """Return the keys of the section at a path, listed; None where there is none, or they are many."""
+    section = _section_at(path)
+    keys = list(keys_of(section)) if section else []
+    return ", ".join(keys) if 0 < len(keys) <= _FEW else None
 
 
 def nearest(path: KeyPath) -> str | None:

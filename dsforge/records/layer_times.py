@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from dsforge.base.canonical import dumps, sha256_text
-from dsforge.records.figures import Count, Share, SomeSeconds
+from dsforge.records.figures import Count, Share, SomeSeconds, Told
 from dsforge.records.measured import measured_record
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 KIND = "layer-times"
 _NANOSECONDS = 1e9
 
@@ -34,41 +35,13 @@ class PieceTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
-    """What was measured, by the recipe's values: times of another model or precision say nothing of it.
+class LayerTimes:
+    """Times of the embedding, of one layer and of the head with its loss, each whole, on one process.
 
-    `gpu`: the name in the recipe; what it was, the record's `device` says.
+    `of`: what was measured, by name: times of another model or precision say nothing of it.
     """
 
-    arch: str
-    hidden: Count
-    heads: Count
-    kv_heads: Count
-    head_dim: Count
-    ffn_hidden: Count
-    vocab: Count
-    tied: bool
-    seq_len: Count
-    precision: str
-    recompute: str
-    gpu: str
-
-    @classmethod
-    def of_model(cls, model: Any, **others: Any) -> Self:
-        """Return them for a shape or a plan's model, and the values that are not the model's."""
-        names = [one.name for one in fields(cls) if one.name not in others]
-        return cls(**{name: getattr(model, name) for name in names}, **others)
-
-    def differing(self, other: Conditions) -> list[str]:
-        """Return the names of the fields in which two differ."""
-        return [one.name for one in fields(self) if getattr(self, one.name) != getattr(other, one.name)]
-
-
-@dataclass(frozen=True, slots=True)
-class LayerTimes:
-    """Times of the embedding, of one layer and of the head with its loss, each whole, on one process."""
-
-    of: Conditions
+    of: dict[str, Told]
     device: str
     trainer: str
     micro: Count
@@ -78,6 +51,10 @@ class LayerTimes:
     head: PieceTime
     kind: str = KIND
     schema_version: int = SCHEMA_VERSION
+
+    def differing(self, own: Mapping[str, Any]) -> list[str]:
+        """Return the names of what is not as in `own`."""
+        return [name for name in {**own, **self.of} if self.of.get(name) != own.get(name)]
 
     def to_json(self) -> str:
         """Return the text of the file."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from dsforge.base.canonical import loads
 from dsforge.base.files import read_own
+from dsforge.plan import words
 from dsforge.records.run_dir import AttemptDir, RunDir
 from dsforge.records.run_manifest import RunManifest, read_run_manifest
 from dsforge.records.run_state import RunState
@@ -25,7 +26,6 @@ from dsforge.runs.reading import (
 )
 from dsforge.runs.registry import LOST, RunSummary, state_or_fail, summarise
 
-_DEGREES = ("tp", "pp", "dp", "zero", "world_size")
 _ENDED_EARLY = ("failed", "stopped", LOST)
 
 
@@ -86,7 +86,8 @@ class Trouble:
 class RunDetails:
     """Everything recorded of a run; `metrics` None before the first step, `validation` before the first one.
 
-    `layout`: tp, pp, dp, zero and world_size of its plan; None when its bundle cannot be read.
+    `layout`: degrees, schedule, trainer, precision, optimizer and offload of its plan, and `layout_words` the
+    same in words; None when its bundle cannot be read.
     `way_on`: from what a run that ended early, by itself or not, can go on; None for any other run.
     """
 
@@ -96,7 +97,8 @@ class RunDetails:
     attempts: tuple[AttemptDetails, ...]
     metrics: MetricsSummary | None
     validation: ValidationSummary | None
-    layout: dict[str, int] | None
+    layout: dict[str, Any] | None
+    layout_words: str | None
     way_on: WayOn | None
     trouble: Trouble
 
@@ -111,6 +113,7 @@ def show_run(run_dir: RunDir) -> RunDetails:
     plan = _plan(next((one for one in bundles if one.is_dir()), run_dir.bundle) / "plan.json")
     metrics = summarise_metrics([read_metrics(run_dir.attempt(number)) for number in numbers])
     attempts = tuple(_attempt(number, run_dir.attempt(number)) for number in numbers)
+    layout, layout_words = _layout(plan)
     begun = _beginning(run_dir, manifest, plan) if summary.state in _ENDED_EARLY else None
     return RunDetails(
         summary=summary,
@@ -119,7 +122,8 @@ def show_run(run_dir: RunDir) -> RunDetails:
         attempts=attempts,
         metrics=metrics,
         validation=summarise_validations([read_validations(run_dir.attempt(number)) for number in numbers]),
-        layout=_layout(plan),
+        layout=layout,
+        layout_words=layout_words,
         way_on=find_way_on(begun, metrics.last_step if metrics else None) if begun else None,
         trouble=summarise_trouble([event for attempt in attempts for event in attempt.events]),
     )
@@ -132,11 +136,14 @@ def _plan(path: Path) -> Any:
         return None
 
 
-def _layout(plan: Any) -> dict[str, int] | None:
+def _layout(plan: Any) -> tuple[dict[str, Any] | None, str | None]:
+    """Return what a plan says of its layout, by name and in words; None for one that is not a plan."""
     try:
-        return {name: int(plan["layout"][name]) for name in _DEGREES}
-    except (ValueError, TypeError, KeyError):
-        return None
+        facts = words.facts(plan)
+        told = [words.degrees(plan), f"ZeRO-{facts['zero']}", f"{facts['world_size']} ranks"]
+        return facts, ", ".join([*told, f"trainer {facts['trainer']}", *words.choices(plan)])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None, None
 
 
 def _beginning(run_dir: RunDir, manifest: RunManifest | None, plan: Any) -> Beginning | None:

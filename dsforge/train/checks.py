@@ -47,7 +47,7 @@ class Checks:
         self.watch: ModuleWatch | None = None
         """Sees in which module something is first not finite."""
         self.made = {"gradients": 0, "parameters": 0}
-        """How often each was looked at, and was right."""
+        """How often copies on several ranks were compared, and were equal."""
         if self._plan.gradients_every or self._plan.parameters_every:
             group = control_group(context.plan.launch)
             split = frozenset(
@@ -99,7 +99,7 @@ class Checks:
             raise self._error("DSF810", wrong)
         difference = copies.first_difference(pieces)
         if difference is None:
-            self.made[what] += 1
+            self.made[what] += copies.compares
             return
         code, message = self._words(what, difference, step)
         ranks = difference.ranks

@@ -70,6 +70,8 @@ class Copies:
         self._shard, self._stage = where.shard, -1 if ties_bitwise else where.stage
         self._places: dict[Key, int] = {}
         self._names: list[str] = []
+        self.compares = False
+        """More than one rank holds some value; known once ranks have met."""
 
     @property
     def is_ready(self) -> bool:
@@ -80,7 +82,9 @@ class Copies:
         """Tell the ranks of each other's pieces; return in words what is not there exactly once."""
         gathered: list[Any] = [None] * dist.get_world_size(self._group)
         dist.all_gather_object(gathered, [self._key(*item) for item in pieces.items()], self._group)
-        ordered = sorted({key for keys in gathered for key in keys})
+        holders = Counter(key for keys in gathered for key in keys)
+        self.compares = any(count > 1 and key.length for key, count in holders.items())
+        ordered = sorted(holders)
         self._places = {key: place for place, key in enumerate(ordered)}
         self._names = [key.name for key in ordered]
         return not_dealt_out_once(gathered, self._layout)

@@ -14,13 +14,22 @@ from dsforge.records.checkpoint import CheckpointManifest, NotWhole, ParameterEn
 from dsforge.train.blend import whole_weights
 from dsforge.train.parameters import model_parameters
 
+ORDER_KEYS = {"seed": "train.seed", "seq_len": "batch.seq_len", "weights": "data.train: weights"}
+"""Recipe keys that facts of the order of samples are told by."""
 DataFacts = Mapping[str, str | int]
 _FREE = frozenset({"name", "init_std", "padded_vocab", "max_positions", "hf_config"})
 """Of a plan's model what a trained one no longer asks for, or what its shapes and layout tell."""
 _FREE_OF_CONFIG = frozenset({"initializer_range", "bos_token_id", "eos_token_id"})
 """The same of a Hugging Face config."""
+_CONFIG = "hf_config."
+_UNSET = "not set"
 _UNWRITTEN = {"vp": 1, "ep": 1, "fp16": 0}
 """Facts of a layout that stand in a manifest only where they are something else."""
+_DEGREES = ("tp", "pp", "vp", "ep", "dp", "zero")
+"""In this order a message names the first that differs: DP follows from the others."""
+_STATES = "_states"
+_WRITTEN = ("trainer", "train", "optimizer", "batch")
+"""Sections whose values of a checkpoint the recipe itself says."""
 
 
 def layout_facts(plan: Plan) -> dict[str, int]:
@@ -31,7 +40,7 @@ def layout_facts(plan: Plan) -> dict[str, int]:
     if plan.train.precision == "fp16":
         facts["fp16"] = 1
     if plan.optimizer.type != "adamw":
-        facts[f"{plan.optimizer.type}_states"] = 1
+        facts[f"{plan.optimizer.type}{_STATES}"] = 1
     if plan.offload.optimizer == "nvme":
         facts["states_on_disk"] = 1
     if layout.vp > 1:
@@ -47,19 +56,44 @@ def layout_difference(manifest: CheckpointManifest, plan: Plan) -> str | None:
 
     Where replicas shard no states, with ZeRO-0 and no pipeline, there may be another number of them.
     """
-    saved, planned = ({**_UNWRITTEN, **facts} for facts in (manifest.layout, layout_facts(plan)))
-    unsharded = (saved.get("zero"), saved.get("pp"), planned["zero"], planned["pp"]) == (0, 1, 0, 1)
-    for fact in sorted(planned.keys() | saved.keys()):
-        if planned.get(fact) != saved.get(fact) and not (fact == "dp" and unsharded):
-            return f"{fact} was {saved.get(fact)}, the plan says {planned.get(fact)}"
+    saved, planned = (_by_key({**_UNWRITTEN, **facts}) for facts in (manifest.layout, layout_facts(plan)))
+    unsharded = all((one.get("parallel.zero"), one.get("parallel.pp")) == (0, 1) for one in (saved, planned))
+    for key in (*planned, *sorted(saved.keys() - planned.keys())):
+        if planned.get(key) != saved.get(key) and not (key == "parallel.dp" and unsharded):
+            return differs(key, saved.get(key), planned.get(key))
     return None
+
+
+def _by_key(facts: Mapping[str, int]) -> dict[str, Any]:
+    """Return facts of a layout by recipe key, what others follow from first."""
+    left = dict(facts)
+    told: dict[str, Any] = {f"parallel.{name}": left.pop(name, None) for name in _DEGREES}
+    found = [name for name in ("bf16", "fp16") if left.pop(name, 0)]
+    told["train.precision"] = found[0] if found else "fp32"
+    types = [name for name in left if name.endswith(_STATES) and left[name]]
+    told["optimizer.type"] = types[0].removesuffix(_STATES) if types else "adamw"
+    told["offload.optimizer"] = "nvme" if left.pop("states_on_disk", 0) else "none or cpu"
+    return told | {name.replace("_", " "): left[name] for name in sorted(left.keys() - set(types))}
+
+
+def differs(key: str, was: Any, now: Any) -> str:
+    """Return in words that a value, by recipe key where it has one, is another than a checkpoint's.
+
+    Where `auto` may stand, and of what follows from others, it is the plan that says it.
+    """
+    who = "recipe" if key.partition(".")[0] in _WRITTEN else "plan"
+    return f"{key} was {_word(was)}, the {who} says {_word(now)}"
+
+
+def _word(value: Any) -> str:
+    return "none" if value is None else json.dumps(value, sort_keys=True).strip('"')
 
 
 def model_facts(plan: Plan) -> dict[str, Any]:
     """Return what must be equal for the same weights to be the same function."""
     config = plan.model.hf_config or {}
     return plan.model.model_dump(mode="json", exclude=set(_FREE)) | {
-        f"hf_config.{key}": config[key] for key in sorted(config.keys() - _FREE_OF_CONFIG)
+        f"{_CONFIG}{key}": config[key] for key in sorted(config.keys() - _FREE_OF_CONFIG)
     }
 
 
@@ -67,9 +101,11 @@ def model_difference(manifest: CheckpointManifest, plan: Plan) -> str | None:
     """Return how a checkpoint's model differs from the plan's, or None."""
     planned = model_facts(plan)
     for fact in (*planned, *sorted(manifest.model.keys() - planned.keys())):
-        was, now = (_shown(facts, fact) for facts in (manifest.model, planned))
+        was, now = (_value(facts, fact) for facts in (manifest.model, planned))
         if was != now:
-            return f"{fact} was {was}, the plan says {now}"
+            config = fact.removeprefix(_CONFIG)
+            name = f"model.{fact}" if config == fact else f"{config} of config.json"
+            return differs(*_leaf(name, was, now))
     saved = {entry.name: entry for entry in manifest.parameters}
     for entry in parameter_entries(plan):
         was_entry = saved.get(entry.name)
@@ -79,16 +115,22 @@ def model_difference(manifest: CheckpointManifest, plan: Plan) -> str | None:
     return None
 
 
-def _shown(facts: Mapping[str, Any], fact: str) -> str:
-    """Return a fact as a message has it; what a checkpoint of an older build does not say had no choice."""
+def _value(facts: Mapping[str, Any], fact: str) -> Any:
+    """Return a fact as JSON holds it; what a checkpoint of an older build does not say had no choice."""
     if fact in facts:
-        value = facts[fact]
-    else:
-        field = Model.model_fields.get(fact)
-        if field is None or field.is_required():
-            return "not set"
-        value = field.default
-    return json.dumps(value, sort_keys=True).strip('"')
+        return facts[fact]
+    field = Model.model_fields.get(fact)
+    return _UNSET if field is None or field.is_required() else field.default
+
+
+def _leaf(name: str, was: Any, now: Any) -> tuple[str, Any, Any]:
+    """Return the first value that differs by its dotted name, and both sides of it."""
+    sides = [side if isinstance(side, dict) else {} for side in (was, now)]
+    for key in {**sides[1], **sides[0]}:
+        one, other = (side.get(key) for side in sides)
+        if one != other:
+            return _leaf(f"{name}.{key}", one, other)
+    return name, was, now
 
 
 def order_facts(plan: Plan) -> dict[str, str | int]:
@@ -164,7 +206,7 @@ def _check_data(manifest: CheckpointManifest, plan: Plan, data: DataFacts, folde
             raise _misfit(
                 "DSF332",
                 "the checkpoint has consumed other samples: "
-                f"{fact} was {manifest.data.get(fact)}, the plan says {planned}",
+                f"{differs(ORDER_KEYS[fact], manifest.data.get(fact), planned)}",
                 "keep it: another order of samples would repeat some and leave others out",
                 folder,
             )

@@ -1,7 +1,8 @@
 """Measures the pieces of a model on this machine; run as a process, on one rank.
 
-`python -m dsforge.train.layer_times PLAN` reads a plan from a file and prints the record as JSON. The pieces
-are those of the trainer's stages, each whole: what TP would split, it would split alike.
+`python -m dsforge.train.layer_times PLAN CONDITIONS` reads a plan, and from a second file what its times
+are of, and prints the record as JSON. The pieces are those of the trainer's stages, each whole: what TP
+would split, it would split alike.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError
 from dsforge.plan.types import Plan
-from dsforge.records.layer_times import Conditions, LayerTimes, PieceTime
+from dsforge.records.layer_times import LayerTimes, PieceTime
 from dsforge.train import cpu_support, forge, initial
 
 REPEATS = 15
@@ -32,7 +35,9 @@ Piece = Callable[[], torch.Tensor]
 """Runs forward; gradients flow back from what it returns to weights and to what it received."""
 
 
-def measure(plan: Plan, device: torch.device, repeats: int = REPEATS) -> LayerTimes:
+def measure(
+    plan: Plan, conditions: dict[str, Any], device: torch.device, repeats: int = REPEATS
+) -> LayerTimes:
     """Return the times of a plan's pieces; a process group of one rank must stand.
 
     The pieces take turns, so that a machine that is slow for a while is slow for all of them.
@@ -44,13 +49,11 @@ def measure(plan: Plan, device: torch.device, repeats: int = REPEATS) -> LayerTi
             seconds = _time(piece, device)
             if turn >= _WARM_UP:
                 taken[name].append(seconds)
-    train, batch = plan.train, plan.batch
-    others = {"seq_len": batch.seq_len, "precision": train.precision, "recompute": train.recompute}
     return LayerTimes(
-        of=Conditions.of_model(plan.model, gpu=plan.gpu, **others),
+        of=conditions,
         device=_device_name(device),
         trainer=plan.trainer,
-        micro=batch.micro,
+        micro=plan.batch.micro,
         repeats=repeats,
         **{name: _summed_up(seconds) for name, seconds in taken.items()},
     )
@@ -129,10 +132,12 @@ def main(arguments: Sequence[str]) -> int:
     """Answer on stdout; what the libraries say while they load goes to stderr."""
     parser = argparse.ArgumentParser(prog="python -m dsforge.train.layer_times")
     parser.add_argument("plan", type=Path)
-    path: Path = parser.parse_args(arguments).plan
+    parser.add_argument("conditions", type=Path)
+    files = parser.parse_args(arguments)
     answer = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    plan = Plan.model_validate_json(path.read_text("utf-8"))
+    plan = Plan.model_validate_json(files.plan.read_text("utf-8"))
+    conditions = loads(files.conditions.read_text("utf-8"))
     with answer, contextlib.redirect_stdout(sys.stderr):
         try:
             device = cpu_support.choose_device(plan.accelerator, 0)
@@ -142,7 +147,7 @@ def main(arguments: Sequence[str]) -> int:
         forge.import_libraries(device)
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
-        answer.write(measure(plan, device).to_json())
+        answer.write(measure(plan, conditions, device).to_json())
         dist.destroy_process_group()
     return 0
 

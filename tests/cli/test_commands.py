@@ -265,6 +265,20 @@ def test_dry_run_shows_the_command_and_touches_nothing(
     assert "deepspeed" in text.out
 
 
+def test_a_dry_run_tells_what_rules_warn_of_once(cli: Cli, tmp_path: Path):
+    checked = ("trainer=fsdp", "parallel.tp=1", "parallel.pp=1", "parallel.dp=8", "parallel.zero=3")
+    shown = cli("launch", write(tmp_path), "--dry-run", *checked, "train.checks.parameters_every=3")
+    assert shown.code == 0
+    assert shown.err.count("warning[DSF811]: train.checks.parameters_every would compare nothing") == 1
+
+
+def test_a_plan_names_schedule_optimizer_and_offload_that_are_not_plain(cli: Cli, tmp_path: Path):
+    changes = ("parallel.schedule=gpipe", "optimizer.type=lion", "offload.optimizer=cpu")
+    lines = cli("plan", write(tmp_path), *changes).out.splitlines()
+    assert lines[1] == "  layout   TP 2 x PP 2 x DP 2 (schedule gpipe) = 8 ranks on 1 x 8 cpu"
+    assert lines[2] == "  memory   ZeRO-1, fp32, recompute none, lion, optimizer states on cpu"
+
+
 def test_dry_run_is_of_the_planned_machine_and_warns_about_this_one(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -132,3 +132,9 @@ def test_profiles_extends_and_shipped_recipes(cli: Cli, tmp_path: Path):
     assert cli("diff", smoke, gpt2, "--json").json["worst"] == "convergence"
     assert cli("diff", smoke, tmp_path / "nowhere.yaml").code == 2
     assert cli("diff", smoke, tmp_path / "nowhere.lock").code == 2
+
+
+def test_a_micro_batch_over_which_experts_are_balanced_changes_what_is_learnt(cli: Cli, tmp_path: Path):
+    text = SMALL.replace("fp32}", "fp32, balance_loss: 0.01}")
+    a, b = write(tmp_path, text), write(tmp_path, text.replace("micro: 2", "micro: 4"), "b.yaml")
+    assert rows(cli("diff", a, b, "--json")) == {"batch.micro": ("convergence", 2, 4)}

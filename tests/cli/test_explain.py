@@ -179,3 +179,9 @@ def test_auto_is_rendered_alike_every_time(cli: Cli, tmp_path: Path):
     assert cli("lock", recipe, "--check").code == 0
     plan = (tmp_path / "bundle" / "plan.json").read_text("utf-8")
     assert "the fastest layout that fits, by the cost model" in plan
+
+
+def test_a_plan_for_a_cpu_counts_what_is_offloaded(cli: Cli, tmp_path: Path):
+    shown = cli("plan", write(tmp_path), "offload.optimizer=cpu")
+    assert "  offloaded: the optimizer's states; a CPU has no other memory to spare" in shown.out
+    assert "not here" not in shown.out

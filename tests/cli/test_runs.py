@@ -46,7 +46,9 @@ def test_a_failed_run_says_how_and_where(cli: Cli, root: Path):
     assert shown.code == 0, shown.err
     lines = shown.out.splitlines()
     assert lines[0] == "new: failed, 1 rank 1"
-    assert "  layout    TP 1 x PP 1 x DP 2, ZeRO-0, 2 ranks" in lines
+    assert "  layout    TP 1 x PP 1 x DP 2, ZeRO-0, 2 ranks, trainer forge, fp32" in lines
+    told = cli("runs", "show", "--runs", root, "--json").json["layout"]
+    assert [told[key] for key in ("trainer", "precision", "optimizer", "dp")] == ["forge", "fp32", "adamw", 2]
     assert lines[-5:] == [
         "  ranks     program: 1; no exit record: 0",
         "  failed    rank 1 on host h",
@@ -145,6 +147,14 @@ def test_how_a_run_ended_is_told_once(capsys: pytest.CaptureFixture[str]):
     for tells_end, told in ((True, "stopped by SIGTERM"), (False, "")):
         Progress(3, tells_end=tells_end)(ProgressEvent(0.0, "ended", "stopped by SIGTERM"))
         assert capsys.readouterr().err.strip()[9:] == told
+
+
+def test_a_command_may_have_words_of_its_own_for_what_happens(capsys: pytest.CaptureFixture[str]):
+    progress = Progress(3, told={"stopping": "nothing is kept"})
+    for name in ("stopping", "joined"):
+        progress(ProgressEvent(0.0, name, "the ranks save a checkpoint"))
+    told = [line[9:] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["nothing is kept", "the ranks save a checkpoint"]
 
 
 def test_only_what_nobody_supervises_is_reaped(cli: Cli, tmp_path: Path):

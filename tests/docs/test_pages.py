@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from docs.pages import pages
 from dsforge.catalog.tables import errors, hardware, models
+from dsforge.launch.checkpoints import difference_from_plan
 from dsforge.recipe.fields import fields
 from dsforge.rules.registry import rules
 from tests.cli.test_commands import SURFACE
+from tests.support.checkpoints import manifest
 from tests.support.markdown import STARTS_RANKS, blocks, run_page
-from tests.support.recipes import ROOT
+from tests.support.recipes import ROOT, plan_of
 
 PAGES = sorted([ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "how-to").glob("*.md")])
 
@@ -101,3 +104,80 @@ def test_a_page_is_held_to_what_it_says(tmp_path: Path):
     for wrong in ("<!-- not run -->\n```bash\nfalse\n```\n", "<!-- exits 1 -->\n\nText.\n"):
         with pytest.raises(ValueError, match="comment"):
             run(wrong)
+
+
+EXPERTS = {"ffn_hidden": None, "experts": {"count": 4, "active": 2, "ffn_hidden": 32}}
+MAY_DIFFER = {
+    "batch.micro": 4,
+    "train.steps": 60,
+    "train.recompute": "full",
+    "train.recompute_every": 2,
+    "train.dropout": 0.1,
+    "train.balance_loss": 0.01,
+    "train.checks.gradients_every": 2,
+    "parallel.schedule": "gpipe",
+    "parallel.sequence_parallel": True,
+    "optimizer.lr": 1e-4,
+    "optimizer.lr_schedule": "constant",
+    "optimizer.warmup_steps": 1,
+    "optimizer.grad_clip": 0.5,
+    "optimizer.betas": [0.8, 0.9],
+    "optimizer.eps": 1e-6,
+    "optimizer.weight_decay": 0.5,
+    "optimizer.momentum": 0.5,
+    "offload.optimizer": "cpu",
+    "offload.parameters": "cpu",
+}
+MAY_NOT = {
+    "trainer": "megatron-core",
+    "model": {"norm_eps": 1e-3},
+    "parallel.tp": 1,
+    "parallel.pp": 1,
+    "parallel.dp": 1,
+    "parallel.vp": 2,
+    "parallel.ep": 2,
+    "parallel.zero": 0,
+    "parallel.partition": "uniform",
+    "train.precision": "bf16",
+    "optimizer.type": "lion",
+    "offload.optimizer": "nvme",
+    "batch.global": 64,
+    "batch.seq_len": 32,
+    "train.seed": 5,
+    "data": {"train": [[0.5, "a"], [0.5, "b"]]},
+}
+NEEDED = {
+    "train.recompute_every": {"train": {"recompute": "full"}},
+    "parallel.vp": {"trainer": "megatron-core", "parallel": {"partition": "uniform"}},
+    "parallel.ep": {"trainer": "megatron-core", "model": EXPERTS, "parallel": {"tp": 1}},
+    "train.balance_loss": {"trainer": "megatron-core", "model": EXPERTS, "parallel": {"tp": 1}},
+    "parallel.partition": {"model": {"layers": 8, "vocab": 32768}, "parallel": {"pp": 4}},
+    "optimizer.momentum": {"optimizer": {"type": "sgd"}},
+    "offload.optimizer": {"offload": {"path": "/tmp"}},
+    "offload.parameters": {"parallel": {"pp": 1, "zero": 3}, "offload": {"optimizer": "cpu"}},
+}
+"""What a recipe has on both sides for the key to have a meaning."""
+
+
+@pytest.mark.parametrize(("row", "values"), [("may differ", MAY_DIFFER), ("may not", MAY_NOT)])
+def test_the_page_on_restarts_says_what_a_checkpoint_lets_differ(row: str, values: dict[str, object]):
+    text = (ROOT / "docs" / "how-to" / "restarts.md").read_text("utf-8")
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {row} |")]
+    assert list(dict.fromkeys(re.findall(r"`([a-z_.]+)`", line))) == list(values)
+    refused = {}
+    for key, value in values.items():
+        both = [
+            {"parallel": {"dp": "auto"}, "data": {"train": [[0.7, "a"], [0.3, "b"]]}},
+            NEEDED.get(key, {}),
+        ]
+        section, _, name = key.partition(".")
+        new: dict[str, Any] = {section: _nested(name, value) if name else value}
+        fewer = {"cluster": {"gpus_per_node": 4}} if key == "parallel.dp" else {}
+        saved = manifest(plan_of(*both), 3)
+        refused[key] = difference_from_plan(saved, plan_of(*both, new, fewer)) is not None
+    assert refused == dict.fromkeys(values, row == "may not")
+
+
+def _nested(name: str, value: object) -> dict[str, Any]:
+    first, _, rest = name.partition(".")
+    return {first: _nested(rest, value) if rest else value}

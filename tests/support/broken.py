@@ -570,6 +570,7 @@ BROKEN = (
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {SLURM_X: a}}", "SLURM_X", None),
     _one("DSF150", "warmup_steps: 3}", "warmup_steps: 3}\nlaunch: {env: {PMI_RANK: a}}", "PMI_RANK", None),
     _one("DSF794", _PARALLEL, "{schedule: gpipe}", "schedule", "parallel.schedule=1f1b"),
+    _one("DSF812", _PARALLEL, "{pp: 1, partition: measured}", "partition: measured", None),
     _one("DSF795", _PARALLEL, "{pp: 2, partition: measured}", "partition: measured", None),
     Broken(
         "DSF160",

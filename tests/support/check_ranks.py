@@ -84,7 +84,9 @@ def compare(rank: int, folder: Path, plan: Plan) -> None:
     start, length = cuts[rank]
     parts.gradients["b"] = Piece(start, 21, whole[start : start + length])
     made = checks(parts)
-    told["dealt out"] = step(2)
+    del parts.parameters["a"], parts.parameters["b"], parts.gradients["a"]
+    told["dealt out"] = _told(lambda: made.parameters(0, is_kept=True)) or step(2)
+    told["no copies"] = made.made
     parts.gradients["b"] = Piece(start, 21, whole[start : start + length - (rank == 1)])
     made = checks(parts)
     told["left out"] = step(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dsforge.base.errors import Fix, Severity
+from dsforge.rules.builders import builders, in_words
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
@@ -17,12 +18,13 @@ def _check(facts: Facts) -> Iterator[Found]:
     if tp == 1 or not capabilities.takes("parallel.tp", tp):
         return
     shape = facts.shape
+    other = "".join(f", or {in_words(one, facts)}" for one in builders(facts) if not one.whole_tables)
     if capabilities.hugging_face and capabilities.deepspeed and shape.arch not in SPLIT:
         yield Found(
             f"AutoTP splits layers of {', '.join(SPLIT)}; those of {shape.arch} (fused matrices, experts, "
             "norms of another kind) it would leave whole or cut wrongly",
             "parallel.tp",
-            "`tp: 1`, or `trainer: forge`",
+            f"`tp: 1`{other}",
             Fix("parallel.tp", 1),
         )
     most = capabilities.zero_under_tp
@@ -30,7 +32,7 @@ def _check(facts: Facts) -> Iterator[Found]:
         yield Found(
             f"layers split by AutoTP are trained under ZeRO-{most} at most, this is ZeRO-{facts.zero}",
             "parallel.zero",
-            f"`zero: {most}`, or `trainer: forge`",
+            f"`zero: {most}`{other}",
             Fix("parallel.zero", most),
         )
 

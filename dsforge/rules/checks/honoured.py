@@ -10,11 +10,16 @@ from dsforge.rules.facts import Facts
 from dsforge.rules.honours import unhonoured
 from dsforge.rules.registry import Found, Rule
 
+_OF_EXPERTS = ("train.balance_loss", "train.balance_over")
+
 
 def _check(facts: Facts) -> Iterator[Found]:
     if facts.recipe.trainer == "external" and facts.recipe.external is None:
         return  # no program is named (DSF142) whose keys these would be
+    needless = facts.shape.experts is not None and "experts" not in facts.capabilities.traits
     for key, value, honoured in unhonoured(facts.capabilities, facts.recipe):
+        if needless and key in _OF_EXPERTS:
+            continue  # of another trainer, which the model needs, it is none (DSF141)
         legal = " or ".join(f"`{_yaml(item)}`" for item in honoured.values)
         yield Found(
             f"`{key}: {_yaml(value)}` cannot be honoured: {honoured.why}",

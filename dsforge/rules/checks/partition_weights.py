@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dsforge.base.errors import Fix, Severity
-from dsforge.records.layer_times import Conditions, LayerTimes
+from dsforge.layout.timed import conditions
+from dsforge.recipe.yaml_text import flow_text
+from dsforge.records.layer_times import LayerTimes
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import Found, Rule
 
@@ -51,16 +53,18 @@ def _of_experts(facts: Facts) -> Iterator[Found]:
 
 def _differing(facts: Facts, times: LayerTimes) -> Iterator[Found]:
     shape, recipe = facts.shape, facts.recipe
-    own = Conditions.of_model(
+    own = conditions(
         shape,
         seq_len=recipe.batch.seq_len,
         precision=recipe.train.precision,
         recompute=recipe.train.recompute,
         gpu=facts.hardware.name,
     )
-    apart = times.of.differing(own)
+    apart = times.differing(own)
     if apart:
-        told = ", ".join(f"{name} {getattr(times.of, name)}, not {getattr(own, name)}" for name in apart)
+        told = ", ".join(
+            f"{name} {flow_text(times.of.get(name))}, not {flow_text(own.get(name))}" for name in apart
+        )
         # A search may choose another recomputation; all else the recipe says itself.
         key = "train.recompute" if apart == ["recompute"] else _KEY
         yield Found(f"the times were measured with {told}", key, _MEASURE)

@@ -5,29 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dsforge.base.errors import Fix, Severity
-from dsforge.catalog.engines.capabilities import Capabilities, capabilities, trainers
 from dsforge.catalog.families import families
 from dsforge.layout.families import differences
 from dsforge.layout.hf_config import misfits
 from dsforge.recipe.model_file import names_config
+from dsforge.rules.builders import builders, in_words
 from dsforge.rules.facts import Facts
-from dsforge.rules.honours import unhonoured
 from dsforge.rules.registry import Found, Rule
-
-
-def _others(facts: Facts) -> Iterator[str]:
-    """Yield the trainers that build the model and honour the recipe, first those most like its own."""
-    own, shape, seq_len = facts.capabilities, facts.shape, facts.recipe.batch.seq_len
-
-    def unlike(one: Capabilities) -> tuple[bool, bool]:
-        return one.hugging_face != own.hugging_face, one.deepspeed != own.deepspeed
-
-    for one in sorted(map(capabilities, trainers()), key=unlike):
-        plain = [families()[name] for name in one.families]
-        if differences(shape, plain, seq_len, one.traits) or (one.hugging_face and misfits(shape)):
-            continue
-        if not any(unhonoured(one, facts.recipe)):
-            yield one.trainer
 
 
 def _check(facts: Facts) -> Iterator[Found]:
@@ -46,19 +30,21 @@ def _check(facts: Facts) -> Iterator[Found]:
             )
     elif found := differences(shape, plain, seq_len, trainer.traits):
         names = " and ".join(trainer.families)
-        other = next(_others(facts), None)
+        other = next(builders(facts), None)
         yield Found(
             f"{trainer.trainer} trains {names} shapes; of {shape.name} it cannot honour: {', '.join(found)}",
             "model",
-            (f"`trainer: {other}` trains it; or " if other else "")
+            (f"{in_words(other, facts)} trains it; or " if other else "")
             + f"choose a model of the families {names}; `dsforge presets list` marks them",
-            Fix("trainer", other) if other else None,
+            Fix("trainer", other.trainer) if other else None,
         )
     elif trainer.hugging_face and not names_config(facts.recipe.model) and (found := misfits(shape)):
+        told = " or ".join(in_words(one, facts) for one in builders(facts))
         yield Found(
             f"{shape.name} is no model of Hugging Face's: the nearest has {', '.join(found)}",
             "model",
-            "name the model's config.json, or choose a shape that transformers has",
+            (f"{told} trains it; or " if told else "")
+            + "name the model's config.json, or choose a shape that transformers has",
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from dsforge.base.errors import DsforgeError
 from dsforge.catalog.hf.reader import model_row
 from dsforge.catalog.hf.training import training_config
+from dsforge.layout.hf_config import config_faults, misfits
+from dsforge.layout.shape import resolve_shape
 
 QWEN: dict[str, Any] = {
     "model_type": "qwen2",
@@ -19,6 +23,34 @@ QWEN: dict[str, Any] = {
     "vocab_size": 256,
 }
 GPT2: dict[str, Any] = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 9}
+
+
+SMALL = {"vocab_size": 256, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [
+        ("GPT2", "gpt"),
+        ("GPTNeoX", "gpt-neox"),
+        ("Llama", "llama"),
+        ("Mistral", "llama"),
+        ("Mixtral", "mixtral"),
+        ("Gemma", "gemma"),
+        ("Qwen2", "qwen2"),
+        ("Qwen3", "qwen3"),
+        ("Qwen3Moe", "qwen3"),
+    ],
+)
+def test_what_a_class_saves_by_itself_is_taken(name: str, arch: str, tmp_path: Path):
+    transformers = pytest.importorskip("transformers")
+    getattr(transformers, f"{name}Config")(**SMALL).save_pretrained(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    shape = resolve_shape("config.json", 64, values)
+    assert (shape.arch, shape.layers, shape.hidden, shape.heads, shape.vocab) == (arch, 3, 48, 4, 256)
+    assert misfits(shape) == []
+    # Read back, what a class is built from describes the same model.
+    assert config_faults(training_config(values, "config.json"), values, "read") == []
 
 
 def test_dropout_ids_and_code_are_left_out():

@@ -81,7 +81,7 @@ def test_the_newest_whole_checkpoint_is_held_against_the_plan(tmp_path):
     write_manifest(tmp_path / "ckpt" / checkpoint.step_folder_name(3), 3, layout={**LAYOUT, "pp": 4})
     assert refusal(make_request(tmp_path)) == (
         "DSF213",
-        "the checkpoint of step 3 does not fit the plan: pp was 4, the plan says 1",
+        "the checkpoint of step 3 does not fit the plan: parallel.pp was 4, the plan says 1",
     )
     check_checkpoints(make_request(tmp_path, resume="never"))
 
@@ -89,12 +89,12 @@ def test_the_newest_whole_checkpoint_is_held_against_the_plan(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"trainer": "transformers"}, "trainer was transformers, the plan says forge"),
+        ({"trainer": "transformers"}, "trainer was transformers, the recipe says forge"),
         ({"layout": {**LAYOUT, "zero": 2}}, "zero was 2, the plan says 0"),
-        ({"layout": {**LAYOUT, "bf16": 1}}, "bf16 was 1, the plan says 0"),
-        ({"data": {"seed": 7}}, "seed was 7, the plan says 1"),
-        ({"data": {"seq_len": 4}}, "seq_len was 4, the plan says 8"),
-        ({"consumed_samples": 5}, "5 samples in 2 steps, the plan's global batch is 2"),
+        ({"layout": {**LAYOUT, "bf16": 1}}, "train.precision was bf16, the recipe says fp32"),
+        ({"data": {"seed": 7}}, "train.seed was 7, the recipe says 1"),
+        ({"data": {"seq_len": 4}}, "batch.seq_len was 4, the recipe says 8"),
+        ({"consumed_samples": 5}, "5 samples in 2 steps, batch.global is 2"),
         ({"model": {**model_facts(make_plan()), "heads": 4}}, "heads was 4, the plan says 2"),
         ({"parameters": []}, "was not there, the plan says"),
     ],
@@ -113,7 +113,7 @@ def test_replicas_that_shard_nothing_may_be_fewer(tmp_path):
     sharded = plan.model_copy(update={"layout": plan.layout.model_copy(update={"zero": 1})})
     folder = write_manifest(tmp_path / "step-00000003", 3, layout={**LAYOUT, "dp": 4, "zero": 1})
     words = difference_from_plan(checkpoint.read_manifest(folder), sharded)
-    assert words == "dp was 4, the plan says 2"
+    assert words == "parallel.dp was 4, the plan says 2"
 
 
 def test_a_named_checkpoint_must_be_there_and_whole(tmp_path):

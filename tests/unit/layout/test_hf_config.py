@@ -12,6 +12,7 @@ from dsforge.catalog.families import Experts
 from dsforge.catalog.tables import models
 from dsforge.layout.hf_config import config_faults, config_of, misfits
 from dsforge.layout.shape import resolve_shape
+from dsforge.records.layer_times import LayerTimes, PieceTime
 
 BUILT = [name for name, preset in models().items() if preset.shape["arch"] in capabilities("forge").families]
 
@@ -46,6 +47,16 @@ EXPERTS = Experts(count=4, active=2, ffn_hidden=14336)
 def test_what_no_class_has_is_named(name: str, changes: dict[str, Any], told: list[str]):
     found = misfits(replace(resolve_shape(name, 2048), **changes))
     assert found[: len(told)] == told
+
+
+def test_a_width_that_no_layer_has_and_measured_times_tell_no_models_apart():
+    shape = resolve_shape("mixtral-8x7b", 2048)
+    piece = PieceTime(1.0, 2.0, 0.1)
+    times = LayerTimes({}, "a machine", "forge", 1, 15, piece, piece, piece)
+    assert misfits(replace(shape, ffn_hidden=9, times=times)) == []
+    assert shape.experts is not None
+    other = replace(shape.experts, dense_layers=(0,))
+    assert misfits(replace(shape, ffn_hidden=9, experts=other))[0] == "ffn_hidden 14336, not 9"
 
 
 @pytest.mark.parametrize(

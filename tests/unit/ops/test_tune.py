@@ -158,6 +158,9 @@ def test_the_command_shows_what_is_measured_and_the_edit(cli: Callable[..., Any]
     told = cli(*words, "--json").json
     assert told["best"]["parallel.tp"] == 2
     assert [one["failure"] is None for one in told["trials"]] == [True, True, False]
+    dealt = cli("tune", words[1], "--layers", "trainer=fsdp", "parallel.tp=1", "parallel.pp=1")
+    assert dealt.code == 1
+    assert dealt.err.startswith("error[DSF797]: trainer fsdp deals no layers to stages")
     wrong = cli(*words, "--layers")
     assert wrong.code == 2
     assert "--top is of layouts, and --layers tries none" in wrong.err

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dsforge.base.errors import DsforgeError
+from dsforge.catalog.families import Traits
+from dsforge.layout.shape import Shape, resolve_shape
+from dsforge.layout.timed import conditions
 from dsforge.ops.lock import differences, make_lock
 from dsforge.ops.shrink import shrink
 from dsforge.ops.smoke import shrunk_recipe
 from dsforge.plan.resolve import make_plan
-from dsforge.recipe.load import load_recipe
-from tests.support.recipes import SMALL, findings_of, write
+from dsforge.recipe.document import Document
+from dsforge.recipe.load import check, load_recipe
+from tests.support.recipes import SMALL, findings_of, small, write
 
 PIECE = {"forward_seconds": 0.001, "backward_seconds": 0.002, "spread": 0.1}
 TIMES: dict[str, Any] = {
     "kind": "layer-times",
-    "schema_version": 1,
+    "schema_version": 2,
     "device": "a machine",
     "trainer": "forge",
     "micro": 2,
@@ -28,20 +33,13 @@ TIMES: dict[str, Any] = {
     "layer": PIECE,
     # The head takes as long as five layers.
     "head": {"forward_seconds": 0.005, "backward_seconds": 0.010, "spread": 0.1},
-    "of": {
-        "arch": "llama",
-        "hidden": 64,
-        "heads": 4,
-        "kv_heads": 2,
-        "head_dim": 16,
-        "ffn_hidden": 176,
-        "vocab": 512,
-        "tied": False,
-        "seq_len": 64,
-        "precision": "fp32",
-        "recompute": "none",
-        "gpu": "cpu",
-    },
+    "of": conditions(
+        resolve_shape(check(Document(data=small())).model, 64),
+        seq_len=64,
+        precision="fp32",
+        recompute="none",
+        gpu="cpu",
+    ),
 }
 RECIPE = SMALL.replace("layers: 4", "layers: 9").replace(
     "zero: 1}", "zero: 1, partition: measured, partition_weights: times.json}"
@@ -95,7 +93,7 @@ def test_equal_content_in_other_words_is_the_same_file(tmp_path: Path):
         ({"hidden": 128}, "hidden 128, not 64"),
         ({"precision": "bf16"}, "precision bf16, not fp32"),
         ({"gpu": "a100-sxm-80gb"}, "gpu a100-sxm-80gb, not cpu"),
-        ({"recompute": "full", "seq_len": 32}, "seq_len 32, not 64, recompute full, not none"),
+        ({"recompute": "full", "seq_len": 32}, "recompute full, not none, seq_len 32, not 64"),
     ],
 )
 def test_times_of_something_else_are_refused(tmp_path: Path, change: dict[str, Any], told: str):
@@ -103,6 +101,35 @@ def test_times_of_something_else_are_refused(tmp_path: Path, change: dict[str, A
     (found,) = [one for one in findings_of(recipe) if one.code == "DSF795"]
     assert told in found.message
     assert "dsforge tune --layers" in str(found.hint)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("model.activation=geglu", "activation swiglu, not geglu"),
+        ("model.parallel_residual=true", "parallel_residual false, not true"),
+        ("model.rotary_fraction=0.5", "rotary_fraction 1.0, not 0.5"),
+        ("model.window=16", "window null, not 16"),
+        ("model.arch=qwen3", "qk_norm false, not true"),
+        ("model.arch=qwen2", "qkv_bias false, not true"),
+    ],
+)
+def test_times_of_a_layer_made_otherwise_are_refused(tmp_path: Path, change: str, told: str):
+    (found,) = [one for one in findings_of(_written(tmp_path), change) if one.code == "DSF795"]
+    assert found.message == f"the times were measured with {told}"
+
+
+def test_every_field_of_a_shape_is_compared_but_those_that_time_does_not_know():
+    wanted = {one.name for kind in (Shape, Traits) for one in fields(kind)}
+    unknown = {"name", "arch", "layers", "nominal_parameters", "times", "norm_eps", "rope_theta", "traits"}
+    assert wanted - set(TIMES["of"]) == unknown
+
+
+def test_a_trainer_without_stages_says_nothing_of_the_times(tmp_path: Path):
+    parallel = ("parallel.zero=0", "parallel.tp=1", "parallel.pp=1", "parallel.dp=8")
+    found = findings_of(_written(tmp_path), "trainer=ddp", *parallel)
+    assert {one.code for one in found} == {"DSF140"}
+    assert "LayerTimes" not in "".join(one.message for one in found)
 
 
 def test_times_that_no_partition_uses_are_refused_not_ignored(tmp_path: Path):
@@ -157,7 +184,7 @@ def _without_parallel(text: str) -> str:
         ("[]", "DSF796"),
         ("{", "DSF796"),
         ("{}", "is not what `dsforge tune --layers` writes"),
-        ({**TIMES, "schema_version": 2}, "schema version 2"),
+        ({**TIMES, "schema_version": 1}, "schema version 1"),
         ({**TIMES, "repeats": "many"}, "is not whole: repeats"),
         ({**TIMES, "layer": {**PIECE, "forward_seconds": -1.0}}, "layer.forward_seconds is -1.0"),
         ({**TIMES, "layer": dict.fromkeys(PIECE, 0.0)}, "a layer takes no time"),

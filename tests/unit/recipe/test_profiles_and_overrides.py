@@ -90,7 +90,7 @@ def test_arguments_are_yaml(tmp_path: Path, argument: str, section: str, key: st
         ("name=!!python/name:os.system x", "DSF002", "write a plain value"),
         ("batch.mikro=2", "DSF011", "did you mean `batch.micro`?"),
         ("batch.micro=", "DSF010", "it should be a valid integer"),
-        ("batch=3", "DSF010", "write `batch:` and its keys below it"),
+        ("batch=3", "DSF010", "write `batch:` and its keys below it: global, micro, seq_len"),
         ("paralell.tp=2", "DSF011", "did you mean `parallel`?"),
         ("paralell.tp=null", "DSF011", "did you mean `parallel`?"),
         ("cluster.nodes=0", "DSF010", "it must be at least 1"),

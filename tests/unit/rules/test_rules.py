@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from dsforge.base.errors import Finding, Severity
-from dsforge.catalog.engines.capabilities import capabilities
+from dsforge.catalog.engines.capabilities import capabilities, trainers
 from dsforge.recipe.model import Recipe
 from dsforge.recipe.vocabulary import walk
 from dsforge.rules.registry import rules
@@ -183,3 +184,44 @@ def test_a_key_to_remove_is_removed_by_the_argument_that_the_hint_names(
     assert [f"remove {key} (as an argument: `{argument}`)" in hint for hint in hints].count(True) == 1, hints
     left = findings_of(recipe, *changes, argument)
     assert not any(argument in (finding.hint or "") for finding in left)
+
+
+EXPERTS = (
+    SMALL.replace("arch: llama", "arch: mixtral")
+    .replace("ffn_hidden: 176", "experts: {count: 4, active: 2, ffn_hidden: 64}")
+    .replace("precision: fp32", "precision: fp32, balance_loss: 0.01")
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "hint"),
+    [
+        # A balance loss is not what keeps a trainer from a model with experts.
+        ({"trainer": "forge"}, "DSF141", "`trainer: megatron-core` with `parallel.sequence_parallel: true`"),
+        (
+            {"trainer": "transformers", "parallel.pp": "1"},
+            "DSF805",
+            "`tp: 1`, or `trainer: megatron-core` with `parallel.sequence_parallel: true`",
+        ),
+        ({"trainer": "transformers", "parallel.pp": "1", "parallel.zero": "3"}, "DSF805", "`tp: 1`"),
+    ],
+)
+def test_a_hint_leads_to_no_second_refusal(changes: dict[str, str], code: str, hint: str, tmp_path: Path):
+    words = [f"{key}={value}" for key, value in {"parallel.dp": "null", **changes}.items()]
+    found = [one for one in findings_of(write(tmp_path, EXPERTS), *words) if one.severity is Severity.ERROR]
+    assert {one.code for one in found} == {code}
+    assert str(found[0].hint).partition(" trains it")[0] == hint
+
+
+def test_the_trainers_that_a_reason_names_take_what_it_refuses():
+    """Each row of another trainer's file that sends a user on sends to one that takes more."""
+    named = [
+        (key, row, other)
+        for trainer in trainers()
+        for key, row in capabilities(trainer).honours.items()
+        for other in re.findall(r"`(?:trainer: )?([a-z-]+)`", row.why)
+    ]
+    assert ("train.precision", "fsdp") in {(key, other) for key, _, other in named}
+    for key, row, other in named:
+        taken = capabilities(other).honours.get(key)
+        assert taken is None or set(taken.values) - set(row.values), (key, other)

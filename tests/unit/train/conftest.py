@@ -119,7 +119,7 @@ def plan_value(**changes: object) -> dict:
     }
     for path, new in changes.items():
         section, key = path.split("__")
-        value[section][key] = new
+        value.setdefault(section, {})[key] = new
     return value
 
 

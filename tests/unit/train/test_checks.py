@@ -32,6 +32,7 @@ def test_every_rank_tells_the_same_first_difference(tmp_path, make_plan):
         ),
     ]
     assert told["dealt out"] is None
+    assert told["no copies"] == {"gradients": 0, "parameters": 0}
     assert told["left out"] == ["DSF810", "no replica updates element 15 of b on stage 0"]
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [event["data"] for event in events] == [

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from dsforge.base.errors import DsforgeError
-from dsforge.train.fits import check_fits, parameter_entries
+from dsforge.train.fits import check_fits, model_difference, model_facts, parameter_entries
 from tests.support.checkpoints import facts, manifest
 
 
@@ -15,12 +15,15 @@ def test_an_equal_plan_fits(tmp_path, make_plan):
 @pytest.mark.parametrize(
     ("change", "code", "word"),
     [
-        ({"layout__tp": 2}, "DSF331", "tp was 1, the plan says 2"),
+        ({"layout__tp": 2}, "DSF331", "parallel.tp was 1, the plan says 2"),
         ({"layout__ep": 2}, "DSF331", "ep was 1, the plan says 2"),
         ({"layout__zero": 3}, "DSF331", "zero was 0, the plan says 3"),
-        ({"train__precision": "bf16"}, "DSF331", "bf16 was 0, the plan says 1"),
+        ({"train__precision": "bf16"}, "DSF331", "train.precision was fp32, the recipe says bf16"),
+        ({"layout__tp": 2, "layout__dp": 1}, "DSF331", "parallel.tp was 1, the plan says 2"),
+        ({"optimizer__type": "lion"}, "DSF331", "optimizer.type was adamw, the recipe says lion"),
+        ({"offload__optimizer": "nvme"}, "DSF331", "offload.optimizer was none or cpu, the plan says nvme"),
         ({"batch__global_size": 8}, "DSF332", "12 samples in 3 steps"),
-        ({"train__seed": 99}, "DSF332", "seed was 7, the plan says 99"),
+        ({"train__seed": 99}, "DSF332", "train.seed was 7, the recipe says 99"),
         ({"batch__seq_len": 4}, "DSF332", "seq_len was"),
         ({"model__ffn_hidden": 32}, "DSF333", "ffn_hidden was 24, the plan says 32"),
     ],
@@ -35,12 +38,12 @@ def test_what_does_not_fit_is_named(tmp_path, make_plan, change, code, word):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"heads": 2, "kv_heads": 1, "head_dim": 8}, "heads was 4, the plan says 2"),
-        ({"rope_theta": 5e5}, "rope_theta was 10000.0, the plan says 500000.0"),
-        ({"norm_eps": 1e-6}, "norm_eps was 1e-05, the plan says 1e-06"),
-        ({"position": "alibi"}, "position was rope, the plan says alibi"),
-        ({"window": 7}, "window was null, the plan says 7"),
-        ({"hf_config": {"hidden_act": "gelu"}}, "hf_config.hidden_act was not set, the plan says gelu"),
+        ({"heads": 2, "kv_heads": 1, "head_dim": 8}, "model.heads was 4, the plan says 2"),
+        ({"rope_theta": 5e5}, "model.rope_theta was 10000.0, the plan says 500000.0"),
+        ({"norm_eps": 1e-6}, "model.norm_eps was 1e-05, the plan says 1e-06"),
+        ({"position": "alibi"}, "model.position was rope, the plan says alibi"),
+        ({"window": 7}, "model.window was none, the plan says 7"),
+        ({"hf_config": {"hidden_act": "gelu"}}, "hidden_act of config.json was not set, the plan says gelu"),
     ],
 )
 def test_weights_of_equal_shapes_under_another_function_do_not_fit(tmp_path, make_plan, changes, told):
@@ -52,12 +55,21 @@ def test_weights_of_equal_shapes_under_another_function_do_not_fit(tmp_path, mak
     assert caught.value.code == "DSF333"
 
 
+def test_of_a_section_of_the_model_the_one_key_that_differs_is_named(make_plan):
+    def routed(active):
+        return make_plan(model__experts={"count": 4, "active": active, "ffn_hidden": 24, "normalised": True})
+
+    saved = replace(manifest(make_plan(), 3), model=model_facts(routed(2)))
+    assert model_difference(saved, routed(1)) == "model.experts.active was 2, the plan says 1"
+    assert model_difference(saved, make_plan()) == "model.experts.count was 4, the plan says none"
+
+
 def test_what_a_checkpoint_of_an_older_build_does_not_say_had_no_choice(tmp_path, make_plan):
     plan, windowed = make_plan(), make_plan(model__window=7)
     whole = manifest(plan, 3)
     older = replace(whole, model={key: whole.model[key] for key in whole.model if "window" not in key})
     check_fits(older, plan, facts(plan), tmp_path)
-    with pytest.raises(DsforgeError, match="window was null, the plan says 7"):
+    with pytest.raises(DsforgeError, match=r"model\.window was none, the plan says 7"):
         check_fits(older, windowed, facts(windowed), tmp_path)
 
 
@@ -88,7 +100,7 @@ def test_a_checkpoint_of_other_stages_does_not_fit(tmp_path, make_plan):
     plan = make_plan()
     saved = manifest(plan, 3)
     layout = {**saved.layout, "layers_of_stage_0": 1, "layers_of_stage_1": 1}
-    with pytest.raises(DsforgeError, match="layers_of_stage_0 was 1, the plan says 2"):
+    with pytest.raises(DsforgeError, match="layers of stage 0 was 1, the plan says 2"):
         check_fits(replace(saved, layout=layout), plan, facts(plan), tmp_path)
 
 

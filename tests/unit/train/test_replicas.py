@@ -91,7 +91,9 @@ def test_losses_are_those_of_one_process_and_a_checkpoint_changes_none(told: dic
     assert outcome.losses[0] - outcome.losses[-1] > 0.3
     assert told[name]["resumed"] == steps[STEPS // 2 :]
     assert told[name]["same_weights"]
-    assert told[name]["checked"] == {"gradients": STEPS, "parameters": 1}
+    # Replicas of fsdp hold parts, of which there are no copies to compare.
+    compared = plan.trainer == "ddp"
+    assert told[name]["checked"] == {"gradients": STEPS * compared, "parameters": int(compared)}
     assert not any(step["skipped"] for step in steps)
 
 
