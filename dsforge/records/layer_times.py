@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dsforge.base.canonical import dumps, sha256_text
-from dsforge.records.figures import Count, Share, SomeSeconds
+from dsforge.records.figures import Count, Share, SomeSeconds, Told
 from dsforge.records.measured import measured_record
 
 SCHEMA_VERSION = 2
@@ -41,7 +41,7 @@ class LayerTimes:
     `of`: what was measured, by name: times of another model or precision say nothing of it.
     """
 
-    of: dict[str, Any]
+    of: dict[str, Told]
     device: str
     trainer: str
     micro: Count

@@ -12,8 +12,8 @@ _KEY = "parallel.partition"
 
 
 def _check(facts: Facts) -> Iterator[Found]:
-    parallel = facts.recipe.parallel
-    if parallel.partition == "measured" and parallel.pp == 1:
+    parallel, taken = facts.recipe.parallel, facts.capabilities.takes(_KEY, facts.recipe.parallel.partition)
+    if taken and parallel.partition == "measured" and parallel.pp == 1:
         yield Found(
             "`partition: measured` has no effect: one stage holds all layers",
             _KEY,
