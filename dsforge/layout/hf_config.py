@@ -158,7 +158,11 @@ _WRITERS: dict[HfClass, Callable[[Shape], dict[str, Any]]] = {
 
 def misfits(shape: Shape) -> list[str]:
     """Return in what the model that `config_of` describes would differ from a shape."""
-    return list(_unlike(resolve_shape(shape.name, shape.max_positions, config_of(shape)), shape))
+    try:
+        nearest = resolve_shape(shape.name, shape.max_positions, config_of(shape))
+    except DsforgeError as error:
+        return [f"no such shape ({error.message})"]
+    return list(_unlike(nearest, shape))
 
 
 def config_faults(found: Mapping[str, Any], wanted: Mapping[str, Any], name: str) -> list[str]:

@@ -23,9 +23,10 @@ def build(record: type[T], data: Any, path: str = "") -> T:
     hints: dict[str, Any] = _hints(record)  # type: ignore[arg-type]  # a class is hashable
     if unknown := data.keys() - hints.keys():
         raise TypeError(f"{path or record.__name__} has no field {min(unknown)}")
+    made = {name: _value(value, hints[name], _join(path, name)) for name, value in data.items()}
     if missing := [name for name in _required(record) if name not in data]:  # type: ignore[arg-type]  # so it is
         raise TypeError(f"{path or record.__name__} lacks {missing[0]}")
-    return record(**{name: _value(value, hints[name], _join(path, name)) for name, value in data.items()})
+    return record(**made)
 
 
 def _join(path: str, name: object) -> str:

@@ -12,6 +12,7 @@ from dsforge.catalog.families import Experts
 from dsforge.catalog.tables import models
 from dsforge.layout.hf_config import config_faults, config_of, misfits
 from dsforge.layout.shape import resolve_shape
+from dsforge.recipe.model_sections import ShapeSection
 from dsforge.records.layer_times import LayerTimes, PieceTime
 
 BUILT = [name for name, preset in models().items() if preset.shape["arch"] in capabilities("forge").families]
@@ -103,3 +104,8 @@ def test_a_trainer_like_another_has_its_rows_but_those_that_it_sets_anew():
     assert ours.honours["parallel.pp"].values == (1,)
     assert "parallel.pp" not in forge.honours
     assert (forge.vocab_divisor, ours.vocab_divisor) == (128, 1)
+
+
+def test_a_shape_that_no_config_can_say_is_a_misfit_not_a_fault():
+    shape = resolve_shape(ShapeSection(arch="gpt", layers=4, hidden=64, heads=3, vocab=100), 16)
+    assert misfits(shape) == ["no such shape (`n_embd: 64` of gpt-4x64 is not a multiple of 3 heads)"]
