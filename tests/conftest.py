@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +47,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-matrix", action="store_true", help="Write what `verify` measures into its page."
     )
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    """Draw the same numbers in a test whatever ran before it in its process."""
+    random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 @dataclass(frozen=True)
