@@ -593,6 +593,16 @@ BROKEN = (
         for key in ("gradients_every", "parameters_every")
     ),
     Broken(
+        "DSF800",
+        (
+            (_PARALLEL, "{tp: 2, dp: 1}"),
+            ("gpus_per_node: 8", "gpus_per_node: 2"),
+            (_LAST, f"{_LAST}\noffload: {{optimizer: nvme, parameters: nvme, path: /x}}"),
+        ),
+        "parameters: nvme",
+        "offload.parameters=cpu",
+    ),
+    Broken(
         "DSF811",
         (
             (_PARALLEL, "{dp: 1}"),
@@ -609,7 +619,6 @@ NOT_HONOURED = {
     "parallel.cp": "2",
     "parallel.ep": "2",
     "parallel.schedule": "interleaved",
-    "offload.parameters": "nvme",
     "train.precision": "fp16",
     "train.balance_loss": "0.01",
     "checkpoint.init": "weights",

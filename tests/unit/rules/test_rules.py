@@ -56,7 +56,7 @@ def test_every_limited_key_is_tried_here():
 
 TAKEN_BY_TRANSFORMERS = {
     "parallel": {"tp", "dp", "zero"},
-    "offload": {"optimizer", "path"},
+    "offload": {"optimizer", "parameters", "path"},
     "batch": {"global", "micro", "seq_len"},
     "train": {
         *("steps", "tokens", "eval_every", "eval_samples", "seed", "balance_loss", "balance_over"),
