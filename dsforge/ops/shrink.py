@@ -123,6 +123,12 @@ def shrink(
     )
     every = plan.train.recompute_every
     block = use("train.recompute_every", every, min(every, shape["layers"] // pp), "a stage has fewer layers")
+    offload = {**recipe.offload.model_dump(), **plan.offload.model_dump()}
+    if gpu == "cpu" and dp == 1 and offload["parameters"] == "nvme" and recipe.external is None:
+        alone = "one replica alone on a CPU does not read parameters from a disk"
+        offload["parameters"] = use("offload.parameters", "nvme", "cpu", alone)
+        if offload["optimizer"] != "nvme":
+            offload["path"] = use("offload.path", offload["path"], None, alone)
     validation = _validation(plan, steps, size)
     for key, value in validation.items():
         use(f"train.{key}", getattr(plan.train, key) if plan.train.eval_every else None, value, few)
@@ -154,7 +160,7 @@ def shrink(
             "zero": layout.zero,
             "partition": partition if shape["layers"] % pp == 0 else "parameters",
         },
-        "offload": {**recipe.offload.model_dump(), **plan.offload.model_dump()},
+        "offload": offload,
         "batch": {"global": size, "micro": micro, "seq_len": seq_len},
         "train": {
             **plan.train.model_dump(exclude={"eval_samples"}),

@@ -65,6 +65,12 @@ class Cell:
         return [f"{key}={value}" for key, value in {**shape, **keys, **self.further}.items()]
 
 
+# A rank's half of a matrix is the megabyte that DeepSpeed swaps at least.
+_ON_DISK = (
+    "dp=2 zero=3 offload_optimizer=nvme offload_parameters=nvme offload.path=disk"
+    " model.layers=1 model.hidden=128 model.ffn_hidden=4096"
+)
+
 CELLS = (
     Cell("forge-dp", "replicas that keep every state", "dp=2 zero=0 arch=llama tied=false"),
     Cell("forge-zero-1", "module with dropout, recomputed", "dp=2 recompute=full dropout=0.1"),
@@ -77,6 +83,11 @@ CELLS = (
         "forge-zero-3",
         "weights shared out beside tensor parallelism with split sequences",
         "tp=2 dp=2 zero=3 recompute=full sequence_parallel=true",
+    ),
+    Cell(
+        "forge-disk",
+        "weights and states on a disk, recomputed",
+        f"{_ON_DISK} recompute=full",
     ),
     # Of this seed the gradients are calm: with another the reference runs three times, at ever lower rates.
     Cell("forge-tp", "tensor parallelism alone, dropout agreed", "tp=2 arch=llama dropout=0.1 train.seed=4"),
@@ -107,6 +118,11 @@ CELLS = (
         "transformers-zero-3",
         "weights shared out, blocks of several layers recomputed, tied",
         "trainer=transformers dp=2 zero=3 arch=llama recompute=full recompute_every=2",
+    ),
+    Cell(
+        "transformers-disk",
+        "weights and states of Hugging Face's layers on a disk",
+        f"{_ON_DISK} trainer=transformers",
     ),
     Cell(
         "transformers-autotp",

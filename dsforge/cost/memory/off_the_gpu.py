@@ -1,8 +1,8 @@
 """Bytes of a node's memory and disks for what its ranks offload.
 
-Source of what lies in memory beside a disk: deepspeed 0.19.8, `SwapBufferManager` (runtime/swap_tensor/utils.py),
-`grad_partitions_flat_buffer` (runtime/zero/stage3.py), `buffers` and `partitioned_swap_buffer` of
-`AsyncPartitionedParameterSwapper`.
+Source of what lies in memory beside a disk: deepspeed 0.19.8, `SwapBufferManager`
+(runtime/swap_tensor/utils.py), `grad_partitions_flat_buffer` (runtime/zero/stage3.py), `buffers` and
+`partitioned_swap_buffer` of `AsyncPartitionedParameterSwapper`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def off_the_gpu(job: Job, kind: str, kept: States, parameters: int) -> tuple[int
 
 
 def _in_memory(job: Job, own: float) -> float:
-    """Return bytes of one rank's memory for what it has `own` of on the disk: gradients, and what is moved."""
+    """Return bytes of one rank's memory beside `own` parameters on the disk: gradients, and what is moved."""
     largest = _largest(job) / job.dp
     group = min(own, DISK_GROUP + largest)
     weight = _SINGLE if job.precision == "fp32" else _SINGLE / 2
