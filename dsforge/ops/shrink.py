@@ -9,7 +9,7 @@ Only where the machine cannot hold TP x PP x DP ranks are TP and PP halved, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -123,12 +123,7 @@ def shrink(
     )
     every = plan.train.recompute_every
     block = use("train.recompute_every", every, min(every, shape["layers"] // pp), "a stage has fewer layers")
-    offload = {**recipe.offload.model_dump(), **plan.offload.model_dump()}
-    if gpu == "cpu" and dp == 1 and offload["parameters"] == "nvme" and recipe.external is None:
-        alone = "one replica alone on a CPU does not read parameters from a disk"
-        offload["parameters"] = use("offload.parameters", "nvme", "cpu", alone)
-        if offload["optimizer"] != "nvme":
-            offload["path"] = use("offload.path", offload["path"], None, alone)
+    places = _places(plan, use, is_alone=gpu == "cpu" and dp == 1)
     validation = _validation(plan, steps, size)
     for key, value in validation.items():
         use(f"train.{key}", getattr(plan.train, key) if plan.train.eval_every else None, value, few)
@@ -160,7 +155,7 @@ def shrink(
             "zero": layout.zero,
             "partition": partition if shape["layers"] % pp == 0 else "parameters",
         },
-        "offload": offload,
+        "offload": {**recipe.offload.model_dump(), **places},
         "batch": {"global": size, "micro": micro, "seq_len": seq_len},
         "train": {
             **plan.train.model_dump(exclude={"eval_samples"}),
@@ -179,6 +174,18 @@ def shrink(
         **({"external": recipe.external.model_dump(mode="json")} if recipe.external else {}),
     }
     return Shrunk(data, tuple(changes))
+
+
+def _places(plan: Plan, use: Callable[[str, Any, Any, str], Any], *, is_alone: bool) -> dict[str, Any]:
+    """Return where things are offloaded to; `is_alone`: by one replica on a CPU (DSF800)."""
+    places = plan.offload.model_dump()
+    if not is_alone or places["parameters"] != "nvme" or plan.external is not None:
+        return places
+    why = "one replica alone on a CPU does not read parameters from a disk"
+    places["parameters"] = use("offload.parameters", "nvme", "cpu", why)
+    if places["optimizer"] != "nvme":
+        places["path"] = use("offload.path", places["path"], None, why)
+    return places
 
 
 def _shape_changes(model: Model, shape: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -1,4 +1,4 @@
-"""What a test needs of the machine: without it a skip that pytest reports, or a failure where CI has it all."""
+"""What a test needs of the machine: without it a skip that pytest reports, or a failure where CI has all."""
 
 from __future__ import annotations
 
