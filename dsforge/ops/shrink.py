@@ -123,7 +123,6 @@ def shrink(
     )
     every = plan.train.recompute_every
     block = use("train.recompute_every", every, min(every, shape["layers"] // pp), "a stage has fewer layers")
-    places = _places(plan, use, is_alone=gpu == "cpu" and dp == 1)
     validation = _validation(plan, steps, size)
     for key, value in validation.items():
         use(f"train.{key}", getattr(plan.train, key) if plan.train.eval_every else None, value, few)
@@ -155,7 +154,10 @@ def shrink(
             "zero": layout.zero,
             "partition": partition if shape["layers"] % pp == 0 else "parameters",
         },
-        "offload": {**recipe.offload.model_dump(), **places},
+        "offload": {
+            **recipe.offload.model_dump(),
+            **_places(plan, use, is_alone=gpu == "cpu" and dp == 1),
+        },
         "batch": {"global": size, "micro": micro, "seq_len": seq_len},
         "train": {
             **plan.train.model_dump(exclude={"eval_samples"}),
