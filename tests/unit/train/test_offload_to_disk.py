@@ -14,7 +14,7 @@ import pytest
 
 from dsforge.launch.op_cache import ops_dir
 from tests.support.needed import need_disk_kernel
-from tests.support.run_cases import assert_equals_one_process, run_all
+from tests.support.run_cases import STEPS, assert_equals_one_process, run_all
 
 ON_DISK = {"optimizer": "nvme", "path": "disk"}
 ALL_ON_DISK = {**ON_DISK, "parameters": "nvme"}
@@ -23,11 +23,10 @@ WIDE = {"hidden": 128, "ffn_hidden": 2048}
 CASES: dict[str, dict[str, Any]] = {
     "optimizer": {"zero": 3, "model": WIDE, "offload": ON_DISK},
     "parameters-on-cpu": {"zero": 3, "model": WIDE, "offload": {**ON_DISK, "parameters": "cpu"}},
-    "hugging-face": {"trainer": "transformers", "zero": 3, "model": WIDE, "offload": ON_DISK},
     "parameters": {"zero": 3, "model": WIDE, "offload": ALL_ON_DISK},
     "parameters-alone": {"zero": 3, "model": WIDE, "offload": {**ALL_ON_DISK, "optimizer": "cpu"}},
     # The table of words is held while blocks are recomputed.
-    "hugging-face-parameters": {
+    "hugging-face": {
         "trainer": "transformers",
         "zero": 3,
         "model": {**WIDE, "ffn_hidden": 4096, "tied": True, "vocab": 4100},
@@ -35,6 +34,11 @@ CASES: dict[str, dict[str, Any]] = {
         "train": {"recompute": "full"},
         "optimizer": {"lr": 1e-3},
     },
+}
+HALF = {"zero": 3, "model": {**WIDE, "ffn_hidden": 4096}, "train": {"precision": "bf16"}}
+IN_BF16: dict[str, dict[str, Any]] = {
+    "bf16": {**HALF, "offload": ALL_ON_DISK},
+    "bf16-on-cpu": {**HALF, "offload": {"optimizer": "cpu", "parameters": "cpu"}},
 }
 
 
@@ -50,7 +54,7 @@ def told(folder: Path) -> dict[str, Any]:
         # As a launch does: another ninja than the one that built the kernel would build it anew.
         patch.setenv("PATH", os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
         patch.setenv("TORCH_EXTENSIONS_DIR", str(ops_dir(os.environ)))
-        return run_all(folder, CASES)
+        return run_all(folder, CASES | IN_BF16)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -64,11 +68,27 @@ def test_states_were_on_the_disk(told: dict[str, Any], folder: Path):
     assert max(swapped, default=0) > 1 << 20
 
 
-def test_parameters_were_on_the_disk_in_their_precision(told: dict[str, Any], folder: Path):
+def test_in_bf16_the_disk_changes_nothing(told: dict[str, Any]):
+    on_disk, on_cpu = told["bf16"], told["bf16-on-cpu"]
+    assert on_disk["steps"] == on_cpu["steps"]
+    assert on_disk["steps"][0]["loss"] - on_disk["steps"][-1]["loss"] > 0.05
+    assert on_disk["resumed"] == on_disk["steps"][STEPS // 2 :]
+    assert on_disk["same_weights"]
+
+
+@pytest.mark.parametrize(
+    ("precision", "sizes"),
+    [
+        # A gate, an up and a down of each of two layers, the table and the head that is then tied to it.
+        ("float32", [4 * 4096 * 128 // 2] * 6 + [4 * 4100 * 128 // 2] * 2),
+        # Gate and up in one; what is down has half of that, and is too small.
+        ("bfloat16", [2 * 2 * 4096 * 128 // 2] * 2),
+    ],
+)
+def test_parameters_were_on_the_disk_in_their_precision(
+    precision: str, sizes: list[int], told: dict[str, Any], folder: Path
+):
     assert told
-    # Those of the last case: a gate and an up of each of two layers, and a table, which half of is a rank's.
-    (parameters,) = folder.glob("disk/zero_stage_3/*params")
-    assert parameters.name == "float32params"
     for rank in (0, 1):
-        swapped = sorted(path.stat().st_size for path in parameters.glob(f"rank{rank}/*.swp"))
-        assert swapped == [4 * 4096 * 128 // 2] * 6 + [4 * 4100 * 128 // 2]
+        swapped = folder.glob(f"disk/zero_stage_3/{precision}params/rank{rank}/*.swp")
+        assert sorted(path.stat().st_size for path in swapped) == sizes
