@@ -593,6 +593,19 @@ BROKEN = (
         for key in ("gradients_every", "parameters_every")
     ),
     Broken(
+        "DSF801",
+        (
+            (
+                _LLAMA,
+                _LLAMA.replace("hidden: 64", "hidden: 72").replace("ffn_hidden: 176", "ffn_hidden: 60000"),
+            ),
+            (_PARALLEL, "{tp: 2, dp: 4, zero: 3}"),
+            (_LAST, f"{_LAST}\noffload: {{optimizer: nvme, path: /x}}"),
+        ),
+        "optimizer: nvme",
+        "offload.optimizer=cpu",
+    ),
+    Broken(
         "DSF800",
         (
             (_PARALLEL, "{tp: 2, dp: 1}"),

@@ -68,7 +68,7 @@ class Cell:
 # A rank's half of a matrix is the megabyte that DeepSpeed swaps at least.
 _ON_DISK = (
     "dp=2 zero=3 offload_optimizer=nvme offload_parameters=nvme offload.path=disk"
-    " model.layers=1 model.hidden=128 model.ffn_hidden=4096"
+    " model.layers=1 model.hidden=128 model.ffn_hidden=4096 model.vocab=256"
 )
 
 CELLS = (

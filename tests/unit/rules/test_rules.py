@@ -103,6 +103,16 @@ def test_tp_crosses_nodes_where_a_rack_is_wired_for_it(tmp_path: Path):
         assert len(of("DSF130", found)) == crossing
 
 
+def test_what_a_disk_cannot_read_to_its_place_is_named(tmp_path: Path):
+    recipe = write(tmp_path)
+    common = ("offload={optimizer: nvme, path: /x}", "cluster.gpu=a100-sxm-80gb", "parallel={dp: 8, zero: 3}")
+    # 50,257 words of width 768 on 8 ranks; forge pads them to 50,304.
+    (found,) = of("DSF801", findings_of(recipe, *common, "model=gpt2", "trainer=transformers"))
+    assert "4,824,672 values of the vocabulary, which is no multiple of 128" in found.message
+    assert of("DSF801", findings_of(recipe, *common, "model=gpt2")) == []
+    assert of("DSF801", findings_of(recipe, *common, "model=llama3-8b", "trainer=transformers")) == []
+
+
 def test_fp32_sums_are_what_does_not_fit(tmp_path: Path):
     # 6.738e9 parameters on 8 ranks, ZeRO-1, in GB: 37.1 of states and 27.0 of sums; an A100 has 42.9.
     llama2 = ("model=llama2-7b", "cluster.gpu=a100-sxm-40gb", "parallel={zero: 1}", "train.precision=bf16")
