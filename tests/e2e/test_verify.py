@@ -92,7 +92,7 @@ def test_a_layout_equals_the_reference(cell: Cell, verify: Verify, request: pyte
     else:
         assert largest > 0
     if request.config.getoption("--update-matrix"):
-        matrix.update(CELLS, cell, max(largest, result["max_abs_validation_diff"]))
+        matrix.update(cell, max(largest, result["max_abs_validation_diff"]))
 
 
 def test_zero_0_with_a_pipeline_is_refused_and_shown_to_be_wrong(verify: Verify):
