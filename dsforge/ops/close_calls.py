@@ -53,7 +53,9 @@ def settle(
     Where they part, close calls before it are decided the other way (`again`), one at a time; one is kept if
     the two then part later or never. Without an end in which they agree the first run is returned.
     """
-    best, other, tried = reference, tuple[CloseCall, ...](), set()
+    best = reference
+    other: tuple[CloseCall, ...] = ()
+    tried: set[tuple[int, bool, int, int, int]] = set()
     while (at := parted(outcome, best, tolerance)) is not None:
         able = [call for call in may_explain(best.close_calls, at) if call.place not in tried]
         if not able or len(tried) == _TURNS:

@@ -10,7 +10,7 @@ from dsforge.plan.types import Model
 from dsforge.records.close_calls import CloseCall
 from dsforge.train.reference_model import Routed, Switched
 
-ROUNDINGS = 64
+ROUNDINGS = 256
 """Gap up to which a call is close. Between two fp32 orders of summing, gaps move by up to 13 in 20 steps."""
 
 

@@ -66,8 +66,8 @@ def settled(trained: Reference, plain: Reference) -> Settled:
 
 
 def test_a_gap_is_counted_in_roundings_of_the_largest_score():
-    """Of 4 experts 2 work: 8 x 3 epsilon between the second and the third is close, 64 x 3 is not."""
-    tokens = [[3.0, 2.0, 2.0 - 24 * EPSILON, 1.0], [1.0, 2.0, 2.0 - 192 * EPSILON, 3.0], [2.0, 0.0, 1.0, 2.0]]
+    """Of 4 experts 2 work: 8 x 3 epsilon between the second and the third is close, 256 x 3 is not."""
+    tokens = [[3.0, 2.0, 2.0 - 24 * EPSILON, 1.0], [1.0, 2.0, 2.0 - 768 * EPSILON, 3.0], [2.0, 0.0, 1.0, 2.0]]
     model, scores = plan_for().model, torch.tensor(tokens).view(1, 3, 4)
     chosen = reference_model.choose(scores, 2)
     assert chosen.tolist() == [[[0, 1], [3, 1], [0, 3]]]
