@@ -10,25 +10,38 @@ from dsforge.ops.reference_run import Reference
 from dsforge.records.close_calls import CloseCall, may_explain
 
 _TURNS = 8
+_ONSET = 0.1
+"""Share of the tolerance from which a difference is more than the rounding of sums."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
     """The run of one process that a layout is judged by, and the close calls that it decides the other way.
 
-    `tried`: how many calls do not explain where the layout parts from it; `left`: how many more may.
+    `tried`: how many calls were; `left`: how many more may explain where the layout parts from that run.
     """
 
     reference: Reference
     other: tuple[CloseCall, ...] = ()
+    agrees: bool = True
     tried: int = 0
     left: int = 0
 
+    @property
+    def undecided(self) -> bool:
+        """A close call explains where they part first, and none what follows."""
+        return bool(self.other) and not self.agrees
+
     def told(self) -> str:
         """Return what close calls have to do with where the runs part, for people."""
-        if not self.tried:
+        if self.agrees or not self.tried:
             return ""
-        untried = f", {self.left} more were not tried: another train.seed may have fewer" if self.left else ""
+        if self.undecided:
+            return (
+                "; DSF817: that rounding chose between two experts explains where the losses part first, and "
+                "not what follows: train.seed with another value may decide"
+            )
+        untried = f", {self.left} more were not tried" if self.left else ""
         return f"; {self.tried} close calls of routers do not explain it{untried}"
 
 
@@ -48,21 +61,23 @@ def settle(
     tolerance: float,
     again: Callable[[tuple[CloseCall, ...]], Reference],
 ) -> Settled:
-    """Return the run of the one process that agrees with the layout longest.
+    """Return the run of the one process that agrees with the layout the longest.
 
-    Where they part, close calls before it are decided the other way (`again`), one at a time; one is kept if
-    the two then part later or never. Without an end in which they agree the first run is returned.
+    Where they first differ by more than rounding, close calls before it are decided the other way (`again`),
+    one at a time; one is kept if that is later then, or never.
     """
     best = reference
     other: tuple[CloseCall, ...] = ()
     tried: set[tuple[int, bool, int, int, int]] = set()
-    while (at := parted(outcome, best, tolerance)) is not None:
-        able = [call for call in may_explain(best.close_calls, at) if call.place not in tried]
+    while parted(outcome, best, tolerance) is not None:
+        began = parted(outcome, best, _ONSET * tolerance)
+        assert began is not None, "what differs by more than the tolerance differs by more than a part of it"
+        able = [call for call in may_explain(best.close_calls, began) if call.place not in tried]
         if not able or len(tried) == _TURNS:
-            return Settled(reference, (), len(tried), len(able))
+            return Settled(best, other, False, len(tried), len(able))
         tried.add(able[0].place)
         turned = again((*other, able[0]))
-        later = parted(outcome, turned, tolerance)
-        if later is None or later > at:
+        later = parted(outcome, turned, _ONSET * tolerance)
+        if later is None or later > began:
             best, other = turned, (*other, able[0])
-    return Settled(best, other)
+    return Settled(best, other, True, len(tried))

@@ -36,6 +36,8 @@ class VerifyResult:
     """Layout against reference. Differences are None when the layout's run did not end well."""
 
     passed: bool
+    undecided: bool
+    """Not the same, for all that is known by rounding alone: another seed may decide."""
     why: str
     tolerance: float
     losses: tuple[float, ...]
@@ -58,6 +60,7 @@ class VerifyResult:
         """Return a JSON-ready mapping."""
         return {
             "passed": self.passed,
+            "undecided": self.undecided,
             "why": self.why,
             "tolerance": self.tolerance,
             "losses": list(self.losses),
@@ -203,6 +206,7 @@ def _judge(
     layout = plan.layout
     return VerifyResult(
         passed=passed,
+        undecided=settled.undecided,
         why=why,
         tolerance=tolerance,
         losses=losses,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,22 @@ def test_a_fault_is_no_close_call(plain: Reference):
     """A wrong rate shows in the second step, and no token explains it."""
     wrong = run(plan_for(lr=5.1e-3))
     found = settled(wrong, plain)
-    assert (found.reference, found.other) == (plain, ())
+    assert (found.reference, found.other, found.agrees, found.undecided) == (plain, (), False, False)
     assert parted(layout(wrong), plain, TOLERANCE) == (2, False)
     assert found.tried == len([call for call in plain.close_calls if call.step <= 2]) > 0
     assert f"; {found.tried} close calls of routers do not explain it" in found.told()
+
+
+def test_what_follows_a_close_call_and_is_no_rounding_is_undecided(plain: Reference):
+    """One token sent elsewhere, and another last loss: no fault is certain, and none passes."""
+    first = next(call for call in plain.close_calls if parts_at_once(call, plain))
+    sent = run(plan_for(), (first,))
+    late = replace(sent, losses=(*sent.losses[:-1], sent.losses[-1] + 1e-3))
+    found = settled(late, plain)
+    assert first.step < STEPS
+    assert ([call.place for call in found.other], found.undecided) == ([first.place], True)
+    assert parted(layout(late), found.reference, TOLERANCE) == (STEPS, False)
+    assert "DSF817" in found.told()
 
 
 def test_in_16_bits_no_call_is_close():
