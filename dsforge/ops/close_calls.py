@@ -29,20 +29,22 @@ class Settled:
 
     @property
     def undecided(self) -> bool:
-        """A close call explains where they part first, and none what follows."""
-        return bool(self.other) and not self.agrees
+        """Close calls explain where they part first, and none what follows; or not all of them were tried."""
+        return not self.agrees and (bool(self.other) or self.left > 0)
 
     def told(self) -> str:
         """Return what close calls have to do with where the runs part, for people."""
         if self.agrees or not self.tried:
             return ""
-        if self.undecided:
-            return (
-                "; DSF817: that rounding chose between two experts explains where the losses part first, and "
-                "not what follows: train.seed with another value may decide"
-            )
-        untried = f", {self.left} more were not tried" if self.left else ""
-        return f"; {self.tried} close calls of routers do not explain it{untried}"
+        if not self.undecided:
+            return f"; {self.tried} close calls of routers do not explain it"
+        explained = "explain where they part first, and not what follows"
+        why = (
+            explained
+            if self.other
+            else f"may explain it, of which {self.tried} do not and {self.left} were not tried"
+        )
+        return f"; DSF817: close calls of routers {why}: another train.seed may decide"
 
 
 def parted(outcome: RunOutcome, reference: Reference, tolerance: float) -> tuple[int, bool] | None:

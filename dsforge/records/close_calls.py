@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_SHOWS_WITHIN = 3
+"""Steps; of single tokens sent elsewhere in small models, all that changed a loss did by the third."""
+
 
 @dataclass(frozen=True, slots=True)
 class CloseCall:
@@ -38,6 +41,15 @@ class CloseCall:
 
 
 def may_explain(calls: Iterable[CloseCall], parted: tuple[int, bool]) -> list[CloseCall]:
-    """Return the calls by which runs may have parted at a time, the latest and closest first."""
-    able = [call for call in calls if call.at <= parted and (not call.validation or call.at == parted)]
+    """Return the calls by which runs may have parted at a time, the latest and closest first.
+
+    A token sent elsewhere changes its step's loss, and all weights from the next step on.
+    """
+    able = [
+        call
+        for call in calls
+        if parted[0] - _SHOWS_WITHIN < call.step
+        and call.at <= parted
+        and (not call.validation or call.at == parted)
+    ]
     return sorted(able, key=lambda call: (-call.step, not call.validation, call.roundings))

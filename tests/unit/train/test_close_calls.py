@@ -13,7 +13,7 @@ from dsforge.launch.types import RunOutcome
 from dsforge.ops.close_calls import Settled, parted, settle
 from dsforge.ops.reference_run import Reference
 from dsforge.plan.types import Plan
-from dsforge.records.close_calls import CloseCall
+from dsforge.records.close_calls import CloseCall, may_explain
 from dsforge.records.run_state import RunExit
 from dsforge.train import reference, reference_calls, reference_model
 from dsforge.train.reference_model import Routed
@@ -134,6 +134,15 @@ def test_what_follows_a_close_call_and_is_no_rounding_is_undecided(plain: Refere
     assert ([call.place for call in found.other], found.undecided) == ([first.place], True)
     assert parted(layout(late), found.reference, TOLERANCE) == (STEPS, False)
     assert "DSF817" in found.told()
+
+
+def test_where_not_all_calls_can_be_tried_nothing_is_decided(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reference_calls, "ROUNDINGS", 400_000)
+    many = run(plan_for())
+    found = settled(replace(many, losses=(*many.losses[:-1], many.losses[-1] + 1e-3)), many)
+    assert (found.other, found.tried, found.undecided) == ((), 8, True)
+    assert found.left == len(may_explain(many.close_calls, (STEPS, False))) - 8 > 0
+    assert f"{found.left} were not tried" in found.told()
 
 
 def test_in_16_bits_no_call_is_close():
