@@ -137,7 +137,7 @@ def test_what_follows_a_close_call_and_is_no_rounding_is_undecided(plain: Refere
 
 
 def test_where_not_all_calls_can_be_tried_nothing_is_decided(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reference_calls, "ROUNDINGS", 400_000)
+    monkeypatch.setattr(reference_calls, "ROUNDINGS", 120_000)
     many = run(plan_for())
     found = settled(replace(many, losses=(*many.losses[:-1], many.losses[-1] + 1e-3)), many)
     assert (found.other, found.tried, found.undecided) == ((), 8, True)
