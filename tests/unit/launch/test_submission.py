@@ -63,7 +63,8 @@ def test_a_job_that_is_taken_is_written_down_and_its_secrets_wait(submit: Submit
     run_dir = submit(f"echo {JOB}")
     assert run_dir.job_file("pbs").read_text() == f"{JOB}\n"
     assert run_dir.job_secrets.read_bytes() == b"HF_TOKEN=s3cret\0"
-    assert left(tmp_path)[1].state == "queued"
+    state = left(tmp_path)[1]
+    assert (state.state, state.trainer) == ("queued", "forge")
 
 
 @pytest.mark.parametrize(("word", "code"), [("INT", 130), ("TERM", 143), ("HUP", 143)])
