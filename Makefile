@@ -10,6 +10,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --pr
 READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 WORKERS ?= 2
+# Else every program that a test starts would compile dsforge anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: smoke test test-unit test-e2e recipes schema docs lint bench clean
 
