@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ Submit = Callable[[str], RunDir]
 
 
 @pytest.fixture
-def submit(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Submit]:
     """Return a function that submits a run with a secret to a qsub of these lines of sh."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -35,18 +35,18 @@ def submit(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         (programs / name).chmod(0o755)
     # Started under nohup, the tests would ignore it, and so would what they submit.
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    request.addfinalizer(lambda: signal.signal(signal.SIGHUP, before))
     plan = make_plan(
         loaded({"cluster": {"gpus_per_node": 8}, "launch": {"launcher": "pbs", "env_from": ["HF_TOKEN"]}})
     )
     environ = {"PATH": f"{programs}:/usr/bin:/bin", "HF_TOKEN": "s3cret", "HOME": str(tmp_path)}
-    launch = LaunchRequest(plan, render(plan), tmp_path / "runs", tmp_path, "a.yaml", "", (), environ)
+    request = LaunchRequest(plan, render(plan), tmp_path / "runs", tmp_path, "a.yaml", "", (), environ)
 
     def run(lines: str) -> RunDir:
         (programs / "qsub").write_text(f"#!/bin/sh\n{lines}\n")
-        return submit_run(launch, lambda _: None)
+        return submit_run(request, lambda _: None)
 
-    return run
+    yield run
+    signal.signal(signal.SIGHUP, before)
 
 
 def left(folder: Path) -> tuple[RunDir, RunState]:
