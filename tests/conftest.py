@@ -27,29 +27,17 @@ _LONGEST = (
 )
 """Files that take minutes, the longest first: begun last, one would run alone at the end."""
 
-_COUNTED = frozenset(
-    (
-        *("base", "catalog", "cost", "data", "external", "foreign", "layout", "plan", "rank", "recipe"),
-        *("records", "render", "rules", "runs"),
-    )
-)
-"""Folders of tests/unit whose lines count: a floor's own tests cover it."""
-_MASS = ("test_mapping.py", "test_against_transformers.py", "test_published_counts.py")
+_UNCOUNTED = ("test_mapping.py", "test_against_transformers.py", "test_published_counts.py")
 """Hundreds of examples each of what other tests cover line by line: counted, they take twice as long."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put long files first, for runs of several files at a time; count lines where that is of use."""
+    """Put long files first, for runs of several files at a time; count no lines of mass examples."""
     place = {name: number for number, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
     for item in items:
-        if item.path.name in _MASS or not _is_counted(item.path):
+        if item.path.name in _UNCOUNTED:
             item.add_marker("no_cover")
-
-
-def _is_counted(path: Path) -> bool:
-    folders = path.parent.parts
-    return "unit" in folders and folders[folders.index("unit") + 1] in _COUNTED
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,13 +55,6 @@ def _same_numbers() -> None:
     random.seed(0)
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
-def _uncounted_programs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count no lines in programs, either, that a test starts whose lines do not count."""
-    if request.node.get_closest_marker("no_cover"):
-        monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
 
 
 @dataclass(frozen=True)
