@@ -141,8 +141,10 @@ def test_another_blend_is_another_order_of_samples(tmp_path, make_plan):
 @pytest.mark.parametrize(("trainer", "fits"), [("fsdp", True), ("forge", False)])
 @pytest.mark.parametrize("change", [{"layout__dp": 4}, {"layout__zero": 1}])
 def test_rows_of_fsdp_are_dealt_to_any_number_of_replicas(make_plan, trainer, fits, change):
-    sides = ({"layout__dp": 2, "layout__zero": 3, "trainer": trainer} | more for more in ({}, change))
-    saved, planned = (make_plan(**side) for side in sides)
+    before = {"layout__dp": 2, "layout__zero": 3}
+    saved, planned = (
+        make_plan(**before | more).model_copy(update={"trainer": trainer}) for more in ({}, change)
+    )
     assert (layout_difference(manifest(saved, 3), planned) is None) == fits
     # What the rows are of must be the same all the same.
     other = planned.model_copy(update={"optimizer": planned.optimizer.model_copy(update={"type": "lion"})})
