@@ -24,6 +24,7 @@ settings.load_profile("dsforge")
 _LONGEST = (
     *("test_verify.py", "test_faults.py", "test_launch.py"),
     *("test_twenty_kills.py", "test_stop_requests.py"),
+    *("test_replicas.py", "test_single_faults.py", "test_hugging_face.py", "test_megatron_core.py"),
 )
 """Files that take minutes, the longest first: begun last, one would run alone at the end."""
 
