@@ -3,8 +3,8 @@
 Kept: architecture, tied or not, grouped-query or not, TP, PP, schedule, partition, ZeRO stage, offload,
 precision, recompute, dropout, clipping, validation, trainer. Changed, each change told: DP at most 2; layers
 two a stage (one where the recipe has no more); head count the smallest that TP and the head ratio allow;
-tiny width, vocabulary, sequence and batch; a few steps at a rate that learns in them; the built-in corpus.
-Only where the machine cannot hold TP x PP x DP ranks are TP and PP halved, the larger one first.
+tiny width, vocabulary, sequence and batch; a few steps at a rate that learns in them; the built-in corpus;
+fp16 to bf16 where DeepSpeed is to train on a CPU. Only where the machine cannot hold TP x PP x DP ranks are TP and PP halved, the larger one first.
 """
 
 from __future__ import annotations
@@ -121,6 +121,10 @@ def shrink(
     warmup = use(
         "optimizer.warmup_steps", recipe.optimizer.warmup_steps, min(recipe.optimizer.warmup_steps, 2), few
     )
+    asked_precision = plan.train.precision
+    computes = recipe.external is not None or capabilities(recipe.trainer).computes(asked_precision, gpu)
+    why = "DeepSpeed computes in fp16 on GPUs"
+    precision = use("train.precision", asked_precision, asked_precision if computes else "bf16", why)
     every = plan.train.recompute_every
     block = use("train.recompute_every", every, min(every, shape["layers"] // pp), "a stage has fewer layers")
     validation = _validation(plan, steps, size)
@@ -159,6 +163,7 @@ def shrink(
         "train": {
             **plan.train.model_dump(exclude={"eval_samples"}),
             "steps": steps,
+            "precision": precision,
             "recompute_every": block,
             **validation,
         },
