@@ -1,4 +1,4 @@
-"""DeepSpeed's loss scale in fp16: moved when a step is over, told, and an error where nothing is left of it."""
+"""DeepSpeed's loss scale in fp16: moved when a step is over, and an error where nothing is left of it."""
 
 from __future__ import annotations
 

@@ -138,6 +138,11 @@ CELLS = (
         "a pipeline alone with its plain optimizer, a tied weight on two stages",
         "trainer=megatron-core pp=2 zero=0",
     ),
+    Cell(
+        "megatron-core-fp16",
+        "fp16 on two stages with a plain optimizer",
+        "trainer=megatron-core pp=2 zero=0 precision=fp16",
+    ),
     # With experts in every layer one token's scores are so close that rounding sends it to another expert.
     Cell(
         "megatron-core-experts",

@@ -60,7 +60,7 @@ def train(rank: int, folder: Path, plan: Plan) -> None:
     second = megatron_core.build(context, groups, device, restored=True)
     second.load_files(folder)
     again = _steps(second, plan, range(half, plan.train.steps))
-    overflow = _overflow(second, plan) if second._scale is not None else None
+    overflow = _overflow(second, first, plan) if second._scale is not None else None
     before = [float(loss) for loss in second.micro_losses]
     text = micro_batches(Text(plan), plan, replica_of(plan), range(1))  # type: ignore[arg-type]  # samples by id, too
     losses = [one.evaluate(text, 1) for one in (second,)]
@@ -85,20 +85,24 @@ def _steps(engine: Any, plan: Plan, steps: range) -> list[list[float]]:
     return [[result.loss, result.grad_norm, result.loss_scale] for result in made]
 
 
-def _overflow(engine: CoreEngine, plan: Plan) -> dict[str, Any]:
-    """Take a step whose gradients overflow on one rank alone, and tell what it changed."""
-    assert engine._scale is not None
+def _overflow(engine: Any, calm: Any, plan: Plan) -> dict[str, Any]:
+    """Take a step in which the gradient of an expert overflows on one rank, and tell what it changed.
+
+    `calm`: an engine that is where this one was; both then go on.
+    """
     before = {name: weight.detach().clone() for name, weight in engine.parameters.items()}
     scale = engine._scale.value
-    last = next(reversed(engine.parameters.values()))
-    spoil = last.register_hook(lambda gradient: gradient.fill_(math.inf) if dist.get_rank() else gradient)
+    expert = next(weight for name, weight in engine.parameters.items() if ".experts." in name)
+    spoil = expert.register_hook(lambda gradient: gradient.fill_(math.inf) if dist.get_rank() else gradient)
     batches = micro_batches(Text(plan), plan, replica_of(plan), range(1))  # type: ignore[arg-type]  # samples by id, too
     result = engine.step(batches, plan.optimizer.lr)
     spoil.remove()
     return {
         "skipped": result.skipped,
         "same_weights": all(torch.equal(before[name], now) for name, now in engine.parameters.items()),
-        "lowered": [scale, engine._scale.value],
+        "scales": [scale, engine._scale.value],
+        "after": [[loss, norm] for loss, norm, _ in _steps(engine, plan, range(3))],
+        "without": [[loss, norm] for loss, norm, _ in _steps(calm, plan, range(3))],
     }
 
 

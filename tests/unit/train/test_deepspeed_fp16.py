@@ -18,6 +18,8 @@ CASES: dict[str, dict[str, Any]] = {
     "zero-2-on-cpu": {"zero": 2, "offload": {"optimizer": "cpu"}, **FP16},
     "zero-2-hugging-face": {"trainer": "transformers", "zero": 2, **FP16},
     "zero-3-hugging-face": {"trainer": "transformers", "zero": 3, **FP16},
+    # Last: DeepSpeed never forgets the groups that it makes for it.
+    "autotp-zero-1": {"trainer": "transformers", "zero": 1, "tp": 2, **FP16},
 }
 
 

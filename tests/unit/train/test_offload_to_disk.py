@@ -24,6 +24,7 @@ WIDE = {"hidden": 128, "ffn_hidden": 2048}
 CASES: dict[str, dict[str, Any]] = {
     "optimizer": {"zero": 3, "model": WIDE, "offload": ON_DISK},
     "parameters-on-cpu": {"zero": 3, "model": WIDE, "offload": {**ON_DISK, "parameters": "cpu"}},
+    "fp16": {"zero": 3, "model": WIDE, "offload": ON_DISK, "train": {"precision": "fp16"}},
     "hugging-face": {"trainer": "transformers", "zero": 3, "model": WIDE, "offload": ON_DISK},
 }
 
