@@ -29,8 +29,8 @@ RULE = Rule(
     severity=Severity.ERROR,
     summary="fp16 under DeepSpeed needs a GPU",
     why=(
-        "DeepSpeed asks the CPU whether it multiplies in fp16 itself (AVX512-FP16 or AMX-FP16), which few "
-        "do, and refuses the others once the ranks have started."
+        "DeepSpeed asks PyTorch whether the CPU has instructions for fp16, which few have, and refuses the "
+        "others once the ranks have started."
     ),
     check=_check,
     plannable=True,
