@@ -3,8 +3,9 @@
 Kept: architecture, tied or not, grouped-query or not, TP, PP, schedule, partition, ZeRO stage, offload,
 precision, recompute, dropout, clipping, validation, trainer. Changed, each change told: DP at most 2; layers
 two a stage (one where the recipe has no more); head count the smallest that TP and the head ratio allow;
-tiny width, vocabulary, sequence and batch; a few steps at a rate that learns in them; the built-in corpus.
-Only where the machine cannot hold TP x PP x DP ranks are TP and PP halved, the larger one first.
+tiny width, vocabulary, sequence and batch; a few steps at a rate that learns in them; the built-in corpus;
+fp16 to bf16 where DeepSpeed is to train on a CPU. Only where the machine cannot hold TP x PP x DP ranks are
+TP and PP halved, the larger one first.
 """
 
 from __future__ import annotations
@@ -159,6 +160,12 @@ def shrink(
         "train": {
             **plan.train.model_dump(exclude={"eval_samples"}),
             "steps": steps,
+            "precision": use(
+                "train.precision",
+                plan.train.precision,
+                _precision(recipe, plan, gpu),
+                "DeepSpeed computes in fp16 on GPUs",
+            ),
             "recompute_every": block,
             **validation,
         },
@@ -173,6 +180,13 @@ def shrink(
         **({"external": recipe.external.model_dump(mode="json")} if recipe.external else {}),
     }
     return Shrunk(data, tuple(changes))
+
+
+def _precision(recipe: Recipe, plan: Plan, gpu: str) -> str:
+    """Return the precision that is computed in there; an external program's own rows say what it takes."""
+    asked = plan.train.precision
+    stays = recipe.external is not None or capabilities(recipe.trainer).computes(asked, gpu)
+    return asked if stays else "bf16"
 
 
 def _shape_changes(model: Model, shape: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -171,6 +171,11 @@ CELLS = (
         "trainer=megatron-core pp=2 zero=0",
     ),
     Cell(
+        "megatron-core-fp16",
+        "fp16 on two stages with a plain optimizer",
+        "trainer=megatron-core pp=2 zero=0 precision=fp16",
+    ),
+    Cell(
         "megatron-core-experts",
         "experts shared out over replicas of both stages, kept balanced, blocks of several layers recomputed",
         f"trainer=megatron-core pp=2 dp=2 ep=2 recompute=full recompute_every=2 {_MIXTRAL}",

@@ -12,6 +12,7 @@ from dsforge.ops.shrink import shrink
 from dsforge.ops.smoke import shrunk_recipe
 from dsforge.plan.resolve import make_plan
 from dsforge.recipe.load import load_recipe
+from tests.support import recipes
 from tests.support.recipes import ROOT
 
 
@@ -143,3 +144,16 @@ def test_what_is_offloaded_stays_offloaded_and_the_optimizer_is_the_recipes():
     data = shrink(recipe.recipe, make_plan(recipe), 2).data
     assert data["offload"] == {"optimizer": "cpu", "parameters": "cpu", "path": None}
     assert data["optimizer"]["type"] == "lion"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "gpu", "used"),
+    [("forge", "cpu", "bf16"), ("forge", "v100-sxm-32gb", "fp16"), ("megatron-core", "cpu", "fp16")],
+)
+def test_fp16_becomes_bf16_where_deepspeed_trains_on_a_cpu(trainer: str, gpu: str, used: str):
+    whole = {"trainer": trainer, "cluster": {"gpu": "v100-sxm-32gb"}, "train": {"precision": "fp16"}}
+    recipe = recipes.loaded(whole)
+    small = shrink(recipe.recipe, make_plan(recipe), 8, gpu=gpu)
+    assert make_plan(shrunk_recipe(recipe, small)).train.precision == used
+    told = [(one.recipe, one.used) for one in small.changes if one.key == "train.precision"]
+    assert told == ([("fp16", "bf16")] if used == "bf16" else [])
