@@ -90,6 +90,7 @@ def make_chunks(plan: Plan, groups: Groups, stage: Stage) -> list[Chunk]:
     precision = torch.bfloat16 if plan.train.precision == "bf16" else torch.float32
     ours = {
         "sequence_parallel": layout.sequence_parallel,
+        "context_parallel_size": layout.cp,
         "params_dtype": precision,
         "bf16": precision is torch.bfloat16,
         **expert_options(plan),

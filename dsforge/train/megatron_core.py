@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+import torch.distributed as dist
 
 from dsforge.plan.types import Layout, Plan
 from dsforge.train import cpu_support, initial, quiet, world
@@ -49,6 +50,7 @@ def make_groups(layout: Layout) -> world.Groups:
         layout.tp,
         layout.pp,
         layout.vp if layout.vp > 1 else None,
+        context_parallel_size=layout.cp,
         expert_model_parallel_size=layout.ep,
         expert_tensor_parallel_size=layout.expert_tp,
         create_gloo_process_groups=False,
@@ -58,7 +60,8 @@ def make_groups(layout: Layout) -> world.Groups:
         topology=_Places(),
         shard=tensor.rank(),
         tensor=tensor,
-        alone=parallel_state.get_context_parallel_group(),
+        context=parallel_state.get_context_parallel_group(),
+        alone=dist.new_group([dist.get_rank()], use_local_synchronization=True),
         experts={
             "ep": parallel_state.get_expert_model_parallel_group(),
             "expt_tp": parallel_state.get_expert_tensor_parallel_group(),

@@ -15,6 +15,7 @@ COLUMNS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tp": ("1", ("parallel.tp",)),
     "pp": ("1", ("parallel.pp",)),
     "dp": ("1", ("parallel.dp",)),
+    "cp": ("1", ("parallel.cp",)),
     "ep": ("1", ("parallel.ep",)),
     "vp": ("1", ("parallel.vp",)),
     "zero": ("1", ("parallel.zero",)),
@@ -55,7 +56,7 @@ class Cell:
     def changes(self) -> list[str]:
         """Return the cell as changes of a recipe."""
         columns = self.columns
-        ranks = int(columns["tp"]) * int(columns["pp"]) * int(columns["dp"])
+        ranks = int(columns["tp"]) * int(columns["pp"]) * int(columns["cp"]) * int(columns["dp"])
         keys = {key: columns[column] for column, (_, keys) in COLUMNS.items() for key in keys}
         # Fewer key-value heads than heads where the family may have them.
         shape = {
