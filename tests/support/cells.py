@@ -139,6 +139,17 @@ CELLS = (
         "a pipeline alone with its plain optimizer, a tied weight on two stages",
         "trainer=megatron-core pp=2 zero=0",
     ),
+    Cell(
+        "megatron-core-parts-tp",
+        "parts of sequences beside tensor parallelism with split ones, a window longer than a part",
+        "trainer=megatron-core tp=2 cp=2 arch=llama tied=false sequence_parallel=true recompute=selective"
+        " model.window=40",
+    ),
+    Cell(
+        "megatron-core-parts-pp",
+        "parts of sequences on both stages of replicas, a tied weight on two, dropout of the same entries",
+        "trainer=megatron-core pp=2 cp=2 dp=2 recompute=full dropout=0.1",
+    ),
     # With experts in every layer one token's scores are so close that rounding sends it to another expert.
     Cell(
         "megatron-core-experts",

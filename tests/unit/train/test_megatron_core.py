@@ -60,6 +60,24 @@ def test_interleaved_stages_train_and_go_on_as_one_process_does(tmp_path):
     assert sum(own["before"]) / 4 == pytest.approx(told["steps"][-1][0], abs=1e-6)
 
 
+def test_parts_of_sequences_train_and_go_on_as_one_process_does(tmp_path):
+    """Learned positions, a tied table, dropout of the same entries, optimizer states shared out over parts."""
+    plan = plan_of(
+        {
+            "trainer": "megatron-core",
+            "model": {"arch": "gpt", "layers": 2, "hidden": 32, "heads": 4, "kv_heads": 4, "ffn_hidden": 80}
+            | {"vocab": 61, "tied": True},
+            "cluster": {"gpus_per_node": 2},
+            "parallel": {"cp": 2, "dp": 1, "zero": 1},
+            "batch": {"global": 8, "micro": 2, "seq_len": 16},
+            "train": {"steps": STEPS, "recompute": "selective", "dropout": 0.1, "attention_dropout": 0.1}
+            | {"checks": {"gradients_every": 1, "parameters_every": 1, "modules": True}},
+            "optimizer": {"lr": 2.0e-3, "warmup_steps": 2, "grad_clip": 0.3},
+        }
+    )
+    trained(tmp_path, plan)
+
+
 def test_experts_of_two_ranks_train_as_those_of_one_process_do(tmp_path):
     """Split sequences, a dense layer, a balance loss that counts, blocks of recomputed layers, dropout."""
     experts = {"count": 4, "active": 2, "ffn_hidden": 48, "dense_layers": [1]}
