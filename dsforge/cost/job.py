@@ -136,7 +136,8 @@ class Job:
     `last_layers`: of these stages where layers are not dealt out evenly; `ends_count`: embedding and loss
     count as a layer each in dealing. `loss`: plain, compiled, or chunked, which never holds all logits.
     `gathers_context`: CP's ranks gather the keys and values of all, which stay for the backward; else they
-    send them on in a ring behind the attention core. `expert_tp`: TP of experts where it is not that of the rest; `grouped_experts`: in one kernel.
+    send them on in a ring behind the attention core.
+    `expert_tp`: TP of experts where it is not that of the rest; `grouped_experts`: in one kernel.
     `moments`: fp32 values that the optimizer keeps of a parameter.
     `lean_optimizer`: sums of gradients and Adam's moments in 16 bits. `deterministic`: kernels are, which
     needs cuBLAS's largest workspace. `fused_layers`: Transformer Engine's, where an engine can have them.

@@ -18,7 +18,7 @@ from typing import Any
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.families import Experts, families
 from dsforge.catalog.hf.reader import model_row
-from dsforge.plan.types import Model, Plan
+from dsforge.plan.types import Layout, Model, Plan
 from dsforge.recipe.model import Recipe
 
 _HEAD_WIDTH = 16
@@ -86,9 +86,7 @@ def shrink(
         return after
 
     layout, model, batch = plan.layout, plan.model, plan.batch
-    # An external program's ranks of a CPU have no attention for parts of sequences.
-    parts = _parts(layout.cp) if recipe.external is None else 1
-    tp, pp, cp, dp = _degrees(layout.tp, layout.pp, parts, layout.dp, max_ranks)
+    tp, pp, cp, dp = _degrees(layout, max_ranks, splits_sequences=recipe.external is None)
     limit = f"this machine holds {max_ranks} ranks"
     use("parallel.tp", layout.tp, tp, limit)
     use("parallel.pp", layout.pp, pp, limit)
@@ -231,8 +229,10 @@ def _tokens(tp: int, cp: int) -> int:
     return max(1, _SEQ_LEN // unit) * unit
 
 
-def _degrees(tp: int, pp: int, cp: int, dp: int, max_ranks: int) -> tuple[int, int, int, int]:
-    dp = min(dp, 2)
+def _degrees(layout: Layout, max_ranks: int, *, splits_sequences: bool) -> tuple[int, int, int, int]:
+    """Return TP, PP, CP and DP. `splits_sequences`: also on a CPU, where external programs cannot."""
+    tp, pp, dp = layout.tp, layout.pp, min(layout.dp, 2)
+    cp = _parts(layout.cp) if splits_sequences else 1
     while tp * pp * cp * dp > max_ranks and max(tp, pp) > 2:
         if tp >= pp:
             tp //= 2
@@ -298,7 +298,7 @@ def _fixed(plan: Plan) -> dict[str, Any]:
 
 
 def _parts(degree: int) -> int:
-    """Return the fewest, of virtual stages or parts of a sequence, that are still several and divide as many."""
+    """Return the fewest virtual stages, or parts of sequences, that are still several and divide as many."""
     return next((few for few in range(2, degree + 1) if degree % few == 0), 1)
 
 

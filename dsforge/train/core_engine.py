@@ -31,7 +31,7 @@ from dsforge.train.rows import Rows
 from dsforge.train.world import Coordinates
 
 Micro = tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]
-"""A part's tokens [b, s], ids of their samples [b], labels [b, s]; stages inside a pipeline have ids alone."""
+"""A part's tokens [b, s], ids of its samples [b], labels [b, s]; stages inside a pipeline have ids alone."""
 
 
 class CoreEngine:

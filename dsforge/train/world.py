@@ -24,7 +24,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """Where a rank stands: tensor-parallel shard, pipeline stage, data-parallel replica, part of sequences."""
+    """Where a rank stands: tensor-parallel shard, pipeline stage, replica, and part of sequences."""
 
     shard: int
     stage: int

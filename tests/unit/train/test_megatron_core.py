@@ -61,14 +61,14 @@ def test_interleaved_stages_train_and_go_on_as_one_process_does(tmp_path):
 
 
 def test_parts_of_sequences_train_and_go_on_as_one_process_does(tmp_path):
-    """Learned positions, a tied table, dropout of the same entries, optimizer states shared out over parts."""
+    """Learned positions, a tied table, dropout of the same entries, states shared out over parts."""
     plan = plan_of(
         {
             "trainer": "megatron-core",
             "model": {"arch": "gpt", "layers": 2, "hidden": 32, "heads": 4, "kv_heads": 4, "ffn_hidden": 80}
             | {"vocab": 61, "tied": True},
             "cluster": {"gpus_per_node": 2},
-            "parallel": {"cp": 2, "dp": 1, "zero": 1},
+            "parallel": {"tp": 1, "pp": 1, "cp": 2, "dp": 1, "zero": 1},
             "batch": {"global": 8, "micro": 2, "seq_len": 16},
             "train": {"steps": STEPS, "recompute": "selective", "dropout": 0.1, "attention_dropout": 0.1}
             | {"checks": {"gradients_every": 1, "parameters_every": 1, "modules": True}},
