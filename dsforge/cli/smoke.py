@@ -21,6 +21,7 @@ from dsforge.cli.options import (
     load,
     plan_warned,
 )
+from dsforge.plan.words import product
 
 if TYPE_CHECKING:
     from dsforge.ops.shrink import Shrunk
@@ -63,9 +64,7 @@ def smoke(
         output.as_json(result.as_dict())
     else:
         layout = result.layout
-        output.line(
-            f"layout TP {layout['tp']} x PP {layout['pp']} x DP {layout['dp']}, ZeRO-{layout['zero']}"
-        )
+        output.line(f"layout {product(layout)}, ZeRO-{layout['zero']}")
         for check in result.checks:
             output.line(f"{'pass' if check.passed else 'FAIL'}  {check.name}: {check.seen}")
         output.line(f"{'passed' if result.passed else 'failed'}; records in {result.run_dir}")
