@@ -30,13 +30,11 @@ def make_groups(layout: Layout) -> world.Groups:
     # To megatron-core the stages look like replicas: only its tensor-parallel group is used.
     parallel_state.initialize_model_parallel(layout.tp, create_gloo_process_groups=False)
     tensor = parallel_state.get_tensor_model_parallel_group()
-    alone = parallel_state.get_context_parallel_group()
     return world.Groups(
         topology=world.topology(layout),
         shard=tensor.rank(),
         tensor=tensor,
-        context=alone,
-        alone=alone,
+        context=parallel_state.get_context_parallel_group(),
     )
 
 

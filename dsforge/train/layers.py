@@ -177,8 +177,9 @@ class Entrance:
 
 def rows_of(config: TransformerConfig, groups: Groups) -> Rows:
     """Return which rows of sequences this rank's layers work on."""
-    parts, shards = groups.context, groups.tensor if config.sequence_parallel else groups.alone
-    return Rows(parts.size(), parts.rank(), shards.size(), shards.rank())
+    parts, shards = groups.context, groups.tensor
+    place = (shards.size(), shards.rank()) if config.sequence_parallel else (1, 0)
+    return Rows(parts.size(), parts.rank(), *place)
 
 
 def entrance(train: Train, config: TransformerConfig, groups: Groups) -> Entrance:
@@ -288,8 +289,9 @@ class Layer(nn.Module):
             config,
             _layer_spec(model, train, groups, index, self.running, self.rows),
             layer_number=index + 1,
+            # Told of stages, layers that are built one by one would count themselves anew.
             pg_collection=ProcessGroupCollection(
-                tp=groups.tensor, pp=groups.alone, cp=groups.context, **groups.experts
+                tp=groups.tensor, pp=None, cp=groups.context, **groups.experts
             ),
         )
 

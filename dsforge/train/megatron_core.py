@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-import torch.distributed as dist
 
 from dsforge.plan.types import Layout, Plan
 from dsforge.train import cpu_support, initial, quiet, world
@@ -61,7 +60,6 @@ def make_groups(layout: Layout) -> world.Groups:
         shard=tensor.rank(),
         tensor=tensor,
         context=parallel_state.get_context_parallel_group(),
-        alone=dist.new_group([dist.get_rank()], use_local_synchronization=True),
         experts={
             "ep": parallel_state.get_expert_model_parallel_group(),
             "expt_tp": parallel_state.get_expert_tensor_parallel_group(),

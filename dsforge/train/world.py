@@ -56,15 +56,14 @@ class Seat:
 class Groups:
     """`topology` maps ranks to coordinates; `shard` is this rank's as its layers know it.
 
-    For layers that split: `tensor` is the TP group and `context` the CP group, `alone` holds this rank only,
-    `experts` are those that megatron-core's experts ask for, by name.
+    For layers that split: `tensor` is the TP group and `context` the CP group, `experts` are those that
+    megatron-core's experts ask for, by name.
     """
 
     topology: Any
     shard: int
     tensor: Any = None
     context: Any = None
-    alone: Any = None
     experts: Mapping[str, Any] = field(default_factory=dict)
 
 
