@@ -140,21 +140,22 @@ CELLS = (
         "trainer=megatron-core pp=2 zero=0",
     ),
     Cell(
-        "megatron-core-parts-tp",
-        "parts of sequences beside tensor parallelism with split ones, a window longer than a part",
-        "trainer=megatron-core tp=2 cp=2 arch=llama tied=false sequence_parallel=true recompute=selective"
-        " model.window=40",
-    ),
-    Cell(
-        "megatron-core-parts-pp",
-        "parts of sequences on both stages of replicas, a tied weight on two, dropout of the same entries",
-        "trainer=megatron-core pp=2 cp=2 dp=2 recompute=full dropout=0.1",
+        "megatron-core-parts",
+        "parts of sequences on two stages, a tied weight on both, dropout of the same entries, all recomputed",
+        "trainer=megatron-core pp=2 cp=2 zero=0 recompute=full dropout=0.1",
     ),
     # With experts in every layer one token's scores are so close that rounding sends it to another expert.
     Cell(
         "megatron-core-experts",
         "experts shared out over replicas of both stages, kept balanced, blocks of several layers recomputed",
         "trainer=megatron-core pp=2 dp=2 ep=2 arch=mixtral tied=false recompute=full recompute_every=2 "
+        'train.balance_loss=0.05 model.experts={"count":4,"active":2,"ffn_hidden":96,"dense_layers":[1,3]}',
+    ),
+    Cell(
+        "megatron-core-parts-experts",
+        "experts shared out over parts of sequences and shards of these, attention recomputed",
+        "trainer=megatron-core tp=2 cp=2 ep=4 arch=mixtral tied=false sequence_parallel=true "
+        "recompute=selective "
         'train.balance_loss=0.05 model.experts={"count":4,"active":2,"ffn_hidden":96,"dense_layers":[1,3]}',
     ),
 )
