@@ -21,7 +21,6 @@ from dsforge.cli.options import (
     load,
     plan_warned,
 )
-from dsforge.plan.words import product
 
 if TYPE_CHECKING:
     from dsforge.ops.shrink import Shrunk
@@ -49,6 +48,7 @@ def smoke(
     from dsforge.cli.progress import Progress
     from dsforge.ops.machine_room import max_cpu_ranks
     from dsforge.ops.smoke import smoke as run_smoke
+    from dsforge.plan.words import product
 
     loaded = load(recipe, changes, set_, profile, argument, json=json)
     plan_warned(loaded)
