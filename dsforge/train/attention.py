@@ -1,7 +1,8 @@
 """Causal attention over one shard's heads, and over a part's rows of the sequence.
 
-Where CP shares sequences out, keys and values of all parts are gathered, and their gradients scattered back
-as sums: that is less than the queries are where several share a key head (Llama team 2024, section 3.3.2).
+Where CP shares sequences out, keys and values of all parts are gathered, and their gradients are scattered
+back as sums; queries, of which there are more where several share a key head, stay where they are (Llama team
+2024, "The Llama 3 herd of models", section 3.3.2).
 """
 
 from __future__ import annotations

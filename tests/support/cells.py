@@ -141,7 +141,7 @@ CELLS = (
     ),
     Cell(
         "megatron-core-parts",
-        "parts of sequences on two stages, a tied weight on both, dropout of the same entries, all recomputed",
+        "parts of sequences on two stages, a tied weight on both, dropout, all recomputed",
         "trainer=megatron-core pp=2 cp=2 zero=0 recompute=full dropout=0.1",
     ),
     # With experts in every layer one token's scores are so close that rounding sends it to another expert.
