@@ -224,7 +224,7 @@ def _schedule(schedule: str, pp: int, vp: int) -> str:
 
 
 def _tokens(tp: int, cp: int) -> int:
-    """Return a tiny sequence's, which CP cuts into twice as many equal pieces, and TP a part of it."""
+    """Return a tiny sequence's, which CP cuts into twice as many equal stretches, and TP a part of it."""
     unit = 2 * cp * tp if cp > 1 else 1
     return max(1, _SEQ_LEN // unit) * unit
 

@@ -25,7 +25,7 @@ from dsforge.train.dropout import Dropout
 from dsforge.train.rows import Rows
 
 Mix = Callable[..., torch.Tensor]
-"""Of a piece's query, and the key and value that it sees, [b, heads, s, head_dim]; with dropout, of ids."""
+"""Of a stretch's query, and the key and value that it sees, [b, heads, s, head_dim]; with dropout, of ids."""
 
 
 @dataclass(slots=True)
@@ -113,13 +113,13 @@ class CausalAttention(nn.Module):
             # Handed over: when they are computed again, the layer runs on other samples.
             inputs.append(self.running.samples)
         if self.recompute and torch.is_grad_enabled():
-            return checkpoint(self._by_piece, mix, *inputs, use_reentrant=False, preserve_rng_state=False)
-        return self._by_piece(mix, *inputs)
+            return checkpoint(self._by_stretch, mix, *inputs, use_reentrant=False, preserve_rng_state=False)
+        return self._by_stretch(mix, *inputs)
 
-    def _by_piece(
+    def _by_stretch(
         self, mix: Mix, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *samples: torch.Tensor
     ) -> torch.Tensor:
-        """Return what each piece of a part's rows mixes out of the sequence up to its own last row."""
+        """Return what each stretch of a part's rows mixes out of the sequence up to its own last row."""
         if self.rows.parts > 1:
             both = gather_from_sequence_parallel_region(torch.cat((key, value), dim=-1), group=self.parts)
             key, value = self.rows.in_order(both).chunk(2, dim=-1)
@@ -127,9 +127,9 @@ class CausalAttention(nn.Module):
         firsts = self.rows.firsts(query.shape[2])
         size = query.shape[2] // len(firsts)
         mixed = [
-            mix(piece, key[:, :, : first + size], value[:, :, : first + size], *samples)
+            mix(stretch, key[:, :, : first + size], value[:, :, : first + size], *samples)
             .permute(2, 0, 1, 3)
             .flatten(2)
-            for first, piece in zip(firsts, query.split(size, dim=2), strict=True)
+            for first, stretch in zip(firsts, query.split(size, dim=2), strict=True)
         ]
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)

@@ -1,6 +1,6 @@
 """Which rows of a sequence a rank works on, where ranks share sequences out.
 
-CP gives each rank a piece from the front and its mirror from the back, so that under a causal mask all have
+CP gives each rank a stretch from the front and its mirror from the back, so that under a causal mask all have
 as much to do (Llama team 2024, "The Llama 3 herd of models", section 3.3.2; Megatron-LM does the same). TP
 with sequence parallelism gives each shard an equal run of these between the matrix products.
 """
@@ -23,11 +23,11 @@ class Rows:
     shard: int = 0
 
     def firsts(self, count: int) -> tuple[int, ...]:
-        """Return where the equal pieces begin that make up the `count` rows of a part, front first."""
+        """Return where the equal stretches begin that make up the `count` rows of a part, front first."""
         if self.parts == 1:
             return (0,)
-        piece = count // 2
-        return self.part * piece, (2 * self.parts - 1 - self.part) * piece
+        stretch = count // 2
+        return self.part * stretch, (2 * self.parts - 1 - self.part) * stretch
 
     def of_part(self, count: int, device: torch.device) -> torch.Tensor:
         """Return the numbers [count] of this part's rows, of which there are `count`."""
@@ -49,5 +49,5 @@ class Rows:
 @cache
 def _numbers(rows: Rows, count: int, device: torch.device) -> torch.Tensor:
     firsts = rows.firsts(count)
-    piece = count // len(firsts)
-    return torch.cat([torch.arange(first, first + piece, device=device) for first in firsts])
+    stretch = count // len(firsts)
+    return torch.cat([torch.arange(first, first + stretch, device=device) for first in firsts])

@@ -39,7 +39,7 @@ def test_sequences_stay_in_parts_where_the_machine_holds_them(max_ranks: int, de
 
 
 @pytest.mark.parametrize(("cp", "seq_len", "kept"), [(3, 6000, 60), (3, 18, 18), (6, 6144, 64), (5, 640, 60)])
-def test_a_tiny_sequence_has_as_many_pieces_as_cp_asks_for(cp: int, seq_len: int, kept: int):
+def test_a_tiny_sequence_has_as_many_stretches_as_cp_asks_for(cp: int, seq_len: int, kept: int):
     recipe = loaded(
         {"trainer": "megatron-core", "cluster": {"gpus_per_node": cp}}
         | {"parallel": {"tp": 1, "pp": 1, "dp": 1, "cp": cp}, "batch": {"seq_len": seq_len}}

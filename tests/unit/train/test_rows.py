@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 LENGTH = 48
 
 
-def test_a_whole_sequence_is_one_piece():
+def test_a_whole_sequence_is_one_stretch():
     assert Rows().firsts(7) == (0,)
     assert Rows().of_part(7, CPU).tolist() == list(range(7))
 
