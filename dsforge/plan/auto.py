@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from dsforge.catalog.engines.capabilities import Capabilities, capabilities
 from dsforge.catalog.tables import Hardware
+from dsforge.cost.memory.constants import keeper_of
 from dsforge.cost.states import Shares, Total, off_the_gpu
 from dsforge.external.vocabulary import vocab_divisor
 from dsforge.layout.batch import BatchTriple, solve
@@ -13,6 +14,7 @@ from dsforge.layout.offload import least_stage
 from dsforge.layout.optimizers import moments
 from dsforge.layout.shape import Shape, padded_vocab
 from dsforge.layout.stages import StageLayers, assign, held
+from dsforge.plan.program import engine_of
 from dsforge.plan.types import Decision
 from dsforge.recipe.settled import SettledRecipe
 
@@ -88,9 +90,11 @@ def _stages(recipe: SettledRecipe, shape: Shape, out: Resolved) -> None:
         return
     copies = out.dp * cp
     kept = moments(recipe.optimizer.type, recipe.optimizer.momentum)
+    keeper = keeper_of(engine_of(recipe))
     for stage in out.stages:
         one = held(shape, stage, vocab * capabilities(recipe.trainer).tables(tp), tp, ep)
-        out.shares_of_stage += (Shares(one.shared, copies, one.experts, max(1, tp * copies // ep), kept),)
+        expert_copies = max(1, tp * copies // ep)
+        out.shares_of_stage += (Shares(one.shared, copies, one.experts, expert_copies, kept, keeper),)
 
 
 def _fullest(recipe: SettledRecipe, out: Resolved, zero: int) -> Total | None:

@@ -132,8 +132,9 @@ class TorchEngine:
 
     def load_files(self, folder: Path) -> None:
         """Load this rank's weights and moments; DsforgeError DSF334 for a file that does not hold them."""
+        holders = dist.get_world_size() if self._is_cut else 1
         self._scale = rank_files.load(
-            folder, self._own_number(), self.parameters, self._optimizer, self._scale
+            folder, self._own_number(), holders, self.parameters, self._optimizer, self._scale
         )
 
     def _own_number(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
@@ -105,6 +106,16 @@ def control_group(launch: Launch) -> Any:
     On the CPU, so that it neither waits for a device nor takes one's time.
     """
     return dist.new_group(backend="gloo", timeout=_limit(launch.collective_timeout_seconds))
+
+
+def limit_groups(launch: Launch) -> None:
+    """Give all groups that this rank is of the plan's limit for a collective.
+
+    Engines make theirs without one, and a group does not take that of the world: PyTorch's own is half an
+    hour under gloo.
+    """
+    for group in distributed_c10d._world.pg_map:
+        distributed_c10d._set_pg_timeout(_limit(launch.collective_timeout_seconds), group)
 
 
 def _why_not_met(error: Exception, address: str) -> tuple[str, str]:

@@ -88,11 +88,11 @@ def test_a_layout_equals_the_reference(cell: Cell, verify: Verify, request: pyte
     if cell.columns["precision"] == "fp32":
         assert largest <= FP32_TOLERANCE
         # Nothing of a parameter is lost between ranks: a shard put in a wrong place is off by about 0.02.
-        assert result["max_abs_param_diff"] <= 1e-3
+        assert result["max_abs_param_diff"] <= cell.parameters
     else:
         assert largest > 0
     if request.config.getoption("--update-matrix"):
-        matrix.update(CELLS, cell, max(largest, result["max_abs_validation_diff"]))
+        matrix.update(cell, max(largest, result["max_abs_validation_diff"]))
 
 
 def test_zero_0_with_a_pipeline_is_refused_and_shown_to_be_wrong(verify: Verify):

@@ -53,6 +53,15 @@ class Cell:
         """Keys of the recipe besides."""
         return {key: value for key, value in self._said().items() if key not in COLUMNS}
 
+    @property
+    def parameters(self) -> float:
+        """The largest difference of a parameter that is allowed in fp32.
+
+        Lion moves by its rate, 2e-3 here, whatever the size of a gradient: where rounding decides the sign of
+        one, two rates lie between.
+        """
+        return 1e-3 if self.further.get("optimizer.type") != "lion" else 5e-3
+
     def changes(self) -> list[str]:
         """Return the cell as changes of a recipe."""
         columns = self.columns
@@ -65,6 +74,10 @@ class Cell:
         }
         return [f"{key}={value}" for key, value in {**shape, **keys, **self.further}.items()]
 
+
+_BALANCED = "tied=false train.balance_loss=0.05 model.experts="
+_QWEN3_MOE = f'arch=qwen3 {_BALANCED}{{"count":4,"active":2,"ffn_hidden":96,"dense_layers":[1]}}'
+_MIXTRAL = f'arch=mixtral {_BALANCED}{{"count":4,"active":2,"ffn_hidden":96,"dense_layers":[1,3]}}'
 
 CELLS = (
     Cell("forge-dp", "replicas that keep every state", "dp=2 zero=0 arch=llama tied=false"),
@@ -97,6 +110,11 @@ CELLS = (
         "blocks of several layers recomputed across stages, dropout",
         "tp=2 pp=2 dp=2 arch=llama tied=false recompute=full recompute_every=2 dropout=0.1",
     ),
+    Cell(
+        "forge-gemma",
+        "an embedding scaled and tied on two stages, norms that add 1",
+        "pp=2 arch=gemma train.seed=4",
+    ),
     Cell("forge-bf16", "bf16 in a pipeline", "tp=2 pp=2 arch=llama precision=bf16 recompute=full"),
     Cell("transformers-zero-1", "GPT-2 of Hugging Face, optimizer shared out", "trainer=transformers dp=2"),
     Cell(
@@ -117,8 +135,7 @@ CELLS = (
     Cell(
         "transformers-experts",
         "Qwen3-MoE of Hugging Face with a dense layer, weights shared out, experts kept balanced",
-        "trainer=transformers dp=2 zero=3 arch=qwen3 tied=false recompute=full train.balance_loss=0.05 "
-        'model.experts={"count":4,"active":2,"ffn_hidden":96,"dense_layers":[1]}',
+        f"trainer=transformers dp=2 zero=3 recompute=full {_QWEN3_MOE}",
     ),
     Cell("fsdp-zero-2", "weights that stay until their backward", "trainer=fsdp dp=2 zero=2"),
     Cell(
@@ -126,8 +143,26 @@ CELLS = (
         "weights that leave after their forward, on the CPU, recomputed",
         "trainer=fsdp dp=2 zero=3 arch=llama recompute=full offload_optimizer=cpu offload_parameters=cpu",
     ),
+    Cell(
+        "fsdp-gpt-neox",
+        "GPT-NeoX of Hugging Face, SGD",
+        "trainer=fsdp dp=2 zero=3 arch=gpt-neox tied=false optimizer.type=sgd optimizer.lr=1.0",
+    ),
+    Cell(
+        "fsdp-experts",
+        "experts shared out with all weights, kept balanced, attention recomputed",
+        f"trainer=fsdp dp=2 zero=3 recompute=selective {_QWEN3_MOE}",
+    ),
     Cell("fsdp-fp16", "fp16 under a loss scale of our own", "trainer=fsdp dp=2 zero=2 precision=fp16"),
     Cell("ddp", "whole replicas, recomputed", "trainer=ddp dp=2 zero=0 arch=llama tied=false recompute=full"),
+    Cell(
+        "ddp-mistral",
+        "a window that sequences leave, attention recomputed, Lion",
+        "trainer=ddp dp=2 zero=0 arch=llama model.window=20 recompute=selective optimizer.type=lion",
+    ),
+    Cell(
+        "ddp-experts", "whole replicas of all experts, kept balanced", f"trainer=ddp dp=2 zero=0 {_QWEN3_MOE}"
+    ),
     Cell(
         "megatron-core-interleaved",
         "virtual stages, split sequences, distributed optimizer, tied, dropout",
@@ -144,18 +179,29 @@ CELLS = (
         "parts of sequences on two stages, a tied weight on both, dropout, all recomputed",
         "trainer=megatron-core pp=2 cp=2 zero=0 recompute=full dropout=0.1",
     ),
-    # With experts in every layer one token's scores are so close that rounding sends it to another expert.
     Cell(
         "megatron-core-experts",
         "experts shared out over replicas of both stages, kept balanced, blocks of several layers recomputed",
-        "trainer=megatron-core pp=2 dp=2 ep=2 arch=mixtral tied=false recompute=full recompute_every=2 "
-        'train.balance_loss=0.05 model.experts={"count":4,"active":2,"ffn_hidden":96,"dense_layers":[1,3]}',
+        f"trainer=megatron-core pp=2 dp=2 ep=2 recompute=full recompute_every=2 {_MIXTRAL}",
+    ),
+    Cell(
+        "megatron-core-ep",
+        "expert parallelism alone, attention recomputed",
+        f"trainer=megatron-core dp=2 ep=2 recompute=selective {_MIXTRAL}",
+    ),
+    Cell(
+        "megatron-core-tp-ep",
+        "experts shared out over shards that split sequences and layers",
+        f"trainer=megatron-core tp=2 dp=2 ep=2 sequence_parallel=true {_MIXTRAL}",
+    ),
+    Cell(
+        "megatron-core-experts-bf16",
+        "experts in bf16, where rounding sends tokens to other ones",
+        f"trainer=megatron-core dp=2 ep=2 precision=bf16 {_MIXTRAL}",
     ),
     Cell(
         "megatron-core-parts-experts",
         "experts shared out over parts of sequences and shards of these, attention recomputed",
-        "trainer=megatron-core tp=2 cp=2 ep=4 arch=mixtral tied=false sequence_parallel=true "
-        "recompute=selective "
-        'train.balance_loss=0.05 model.experts={"count":4,"active":2,"ffn_hidden":96,"dense_layers":[1,3]}',
+        f"trainer=megatron-core tp=2 cp=2 ep=4 sequence_parallel=true recompute=selective {_MIXTRAL}",
     ),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from dsforge.train.main import trainer_module
 from dsforge.train.recorder import Recorder
 from dsforge.train.samples import Sources
 from dsforge.train.schedule import learning_rate
+from dsforge.train.torch_engine import TorchEngine
 from dsforge.train.world import Groups
 
 REPLICAS = 2
@@ -59,6 +62,9 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
         context = context_of(rank, folder, plan)
         engine = _build(context, restored=False)
         checks = checked(engine, context)
+        gradients: list[int] = []
+        if isinstance(engine, TorchEngine):
+            engine.before_update = _weighing(engine, gradients)
         results = _steps(engine, plan, rank, range(half))
         checks.parameters(half, is_kept=True)
         (folder / name).mkdir(exist_ok=True)
@@ -74,9 +80,15 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
                 "steps": results + rest,
                 "resumed": resumed,
                 "checked": checks.made,
+                "held": _held_bytes(engine) | {"gradients": max(gradients)} if gradients else {},
                 "same_weights": all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0]),
             }
             (folder / f"{name}.json").write_text(json.dumps(told))
+        if (folder / alone(name)).is_dir():
+            again.load_files(folder / alone(name))
+            joined = _steps(again, plan, rank, range(half, plan.train.steps))
+            if rank == 0:
+                (folder / f"{alone(name)}.json").write_text(json.dumps(joined))
         if plan.train.precision == "fp16":
             overflowed = _overflow(engine, plan, rank)
             if rank == 0:
@@ -85,6 +97,57 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
         if rank == 0:
             (folder / f"{name}-lost.json").write_text(json.dumps(lost))
     dist.destroy_process_group()
+
+
+def alone(name: str) -> str:
+    """Return what the first half of a plan is called that one rank trains."""
+    return f"{name}-alone"
+
+
+@contextmanager
+def one_rank() -> Iterator[None]:
+    """Make this process the only rank of a world."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def begin_alone(folder: Path, name: str, plan: Plan) -> None:
+    """Train the first half of a plan as the only rank, and save it."""
+    with one_rank():
+        engine = _build(context_of(0, folder, plan), restored=False)
+        _steps(engine, plan, 0, range(plan.train.steps // 2))
+        (folder / alone(name)).mkdir()
+        engine.save_files(folder / alone(name))
+
+
+def end_alone(folder: Path, name: str, plan: Plan) -> list[dict[str, Any]]:
+    """Return the steps of the second half of a plan as the only rank, from what two ranks saved."""
+    with one_rank():
+        engine = _build(context_of(0, folder, plan), restored=True)
+        engine.load_files(folder / name)
+        return _steps(engine, plan, 0, range(plan.train.steps // 2, plan.train.steps))
+
+
+def _weighing(engine: TorchEngine, gradients: list[int]) -> Callable[[], None]:
+    """Return what an engine does before its update, and notes the bytes of this rank's gradients."""
+    before = engine.before_update
+
+    def weigh() -> None:
+        gradients.append(_bytes(p.grad for p in engine.parameters.values() if p.grad is not None))
+        before()
+
+    return weigh
+
+
+def _held_bytes(engine: Any) -> dict[str, int]:
+    """Return the bytes of this rank's weights and of what its optimizer keeps of them."""
+    states = (value for state in engine._optimizer.state.values() for value in state.values() if value.dim())
+    return {"parameters": _bytes(engine.parameters.values()), "optimizer": _bytes(states)}
+
+
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(held(one).numel() * one.element_size() for one in tensors)
 
 
 def _lost(engine: Any, checks: Checks, plan: Plan, rank: int) -> dict[str, Any]:

@@ -199,6 +199,11 @@ EXPERTS = (
         # A balance loss is not what keeps a trainer from a model with experts.
         ({"trainer": "forge"}, "DSF141", "`trainer: megatron-core` with `parallel.sequence_parallel: true`"),
         (
+            {"trainer": "forge", "parallel.ep": "2"},
+            "DSF141",
+            "`trainer: megatron-core` with `parallel.sequence_parallel: true`",
+        ),
+        (
             {"trainer": "transformers", "parallel.pp": "1"},
             "DSF805",
             "`tp: 1`, or `trainer: megatron-core` with `parallel.sequence_parallel: true`",
