@@ -30,10 +30,11 @@ from dsforge.train.loss_scale import LossScale
 from dsforge.train.precision import DTYPES
 from dsforge.train.quiet import no_chatter
 from dsforge.train.reader import batch_ids
+from dsforge.train.rows import Rows
 from dsforge.train.world import Coordinates
 
 Micro = tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]
-"""Tokens [b, s], ids of their samples [b], labels [b, s]; stages inside a pipeline have the ids alone."""
+"""A part's tokens [b, s], ids of its samples [b], labels [b, s]; stages inside a pipeline have ids alone."""
 
 
 class CoreEngine:
@@ -162,15 +163,16 @@ class CoreEngine:
             mean += torch.stack(losses).mean()
         # Only the last stage adds something.
         dist.all_reduce(mean, group=parallel_state.get_pipeline_model_parallel_group())
-        dist.all_reduce(mean, group=parallel_state.get_data_parallel_group())
-        return float(mean) / self.plan.layout.dp
+        dist.all_reduce(mean, group=parallel_state.get_data_parallel_group(with_context_parallel=True))
+        return float(mean) / (self.plan.layout.dp * self.plan.layout.cp)
 
     def _micros(self, batches: Batches) -> Iterator[Micro]:
         batch, layout = self.plan.batch, self.plan.layout
+        rows = Rows(layout.cp, self._where.part).of_part(batch.seq_len // layout.cp, self._device)
         for micro in range(batch.accumulation_steps):
             if self._where.stage in (0, layout.pp - 1):
                 (tokens, samples), labels = next(batches)
-                yield tokens, samples, labels
+                yield tokens[:, rows], samples, labels[:, rows]
             else:
                 # Such a stage is sent no ids; they follow from the step.
                 ids = batch_ids(batch, layout.dp, self._where.replica, self.steps_done, micro)
@@ -182,8 +184,8 @@ class CoreEngine:
         def loss_of(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             assert labels is not None
             loss = self._loss(logits, labels)
-            # The schedule divides the loss in place.
-            return loss, loss.detach().clone()
+            # The schedule multiplies by CP, as if all parts' losses had been added up, and divides in place.
+            return loss / self.plan.layout.cp, loss.detach()
 
         return chunk(tokens, samples), loss_of
 

@@ -91,6 +91,7 @@ def make_chunks(plan: Plan, groups: Groups, stage: Stage) -> list[Chunk]:
     precision = DTYPES[plan.train.precision]
     ours = {
         "sequence_parallel": layout.sequence_parallel,
+        "context_parallel_size": layout.cp,
         "params_dtype": precision,
         "bf16": precision is torch.bfloat16,
         "fp16": precision is torch.float16,

@@ -13,7 +13,9 @@ def _check(facts: Facts) -> Iterator[Found]:
     recipe, precision = facts.recipe, facts.recipe.train.precision
     if not facts.capabilities.deepspeed or facts.zero != 0:
         return
-    if precision == "fp16" or (precision == "bf16" and recipe.parallel.pp == 1):
+    # External programs that train so in fp16 are many, and their numbers their own.
+    ours_in_fp16 = precision == "fp16" and recipe.external is None
+    if ours_in_fp16 or (precision == "bf16" and recipe.parallel.pp == 1):
         where = "in fp16" if precision == "fp16" else "in bf16 without a pipeline"
         yield Found(
             f"ZeRO-0 {where} trains wrongly",
