@@ -49,8 +49,11 @@ def list_runs(runs: RunsOption = None, json: JsonOption = False) -> None:
     if json:
         output.as_json({"runs": [_as_dict(run) for run in found]})
         return
-    rows = [(run.run_id, run.state, _when(run.started_time), str(run.attempt), _ending(run)) for run in found]
-    output.table("", ("run", "state", "started", "attempt", "ended with"), rows)
+    rows = [
+        (run.run_id, run.state, run.trainer or "-", _when(run.started_time), str(run.attempt), _ending(run))
+        for run in found
+    ]
+    output.table("", ("run", "state", "trainer", "started", "attempt", "ended with"), rows)
 
 
 def _as_dict(run: RunSummary) -> dict[str, object]:

@@ -74,5 +74,8 @@ def verify(
             output.line(f"largest validation loss difference {result.max_abs_validation_diff:.2e}")
         if result.max_abs_param_diff is not None:
             output.line(f"largest parameter difference {result.max_abs_param_diff:.2e}")
-        output.line(f"{'same' if result.passed else 'NOT the same'}: {result.why}")
+        for call in result.close_calls:
+            output.line(f"rounding chose between two experts at {call.told()}: compared with the other one")
+        verdict = "same" if result.passed else "undecided" if result.undecided else "NOT the same"
+        output.line(f"{verdict}: {result.why}")
     raise typer.Exit(int(ExitCode.OK if result.passed else ExitCode.FINDINGS))

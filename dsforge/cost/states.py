@@ -6,18 +6,23 @@ Adam: 2 + 2 + 12 bytes a parameter; fp32 Adam: 4 + 4 + 8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from dsforge.layout.optimizers import ADAM_MOMENTS
+
+Keeper = Literal["deepspeed", "fsdp", "megatron", "nanotron"]
+"""Whose way an engine keeps its states. `fsdp`: any of PyTorch's own replicas, `ddp` among them."""
 
 
 @dataclass(frozen=True, slots=True)
 class BytesPerParameter:
-    """Bytes a parameter, by kind of state."""
+    """Bytes a parameter, by kind of state; `sums`: of micro-batches' gradients in fp32, beside them."""
 
     parameters: int
     gradients: int
     optimizer: int
+    sums: int = 0
 
     @property
     def total(self) -> int:
@@ -55,41 +60,68 @@ shares fp32 copies of both and two moments; bf16 accumulates gradients in fp32 (
 weights and moments; fp32 keeps both in 4 bytes."""
 
 
+def bytes_per_parameter(keeper: Keeper, precision: str, zero: int) -> BytesPerParameter:
+    """Return what an engine keeps of a parameter under Adam, before anything is shared out.
+
+    PyTorch's own replicas keep all in fp32, and cast as they compute; in bf16 Megatron's gradients are the
+    sums, DeepSpeed's stand beside them.
+    """
+    if precision == "fp32" or keeper == "fsdp":
+        return ADAM["fp32"]
+    each = ADAM[precision]
+    if keeper == "megatron":
+        kept = MEGATRON[precision]
+        return replace(each, gradients=kept.kept - each.parameters, optimizer=kept.shared)
+    sums = keeper == "nanotron" or sums_in_fp32(precision, zero)
+    return replace(each, sums=4 if sums else 0)
+
+
+def cuts_parameters(keeper: Keeper, zero: int) -> bool:
+    """Tell whether replicas hold parts of the parameters from step to step."""
+    return zero >= (1 if keeper == "fsdp" else 3)
+
+
 def state_bytes(
-    parameters: int, precision: str, zero: int, dp: int, moments: int = ADAM_MOMENTS
+    parameters: int,
+    precision: str,
+    zero: int,
+    dp: int,
+    moments: int = ADAM_MOMENTS,
+    keeper: Keeper = "deepspeed",
 ) -> dict[str, int]:
     """Return bytes a rank holds for its parameters, by kind; shards are rounded up to whole elements.
 
-    `moments`: fp32 values that the optimizer keeps of each, two for Adam.
+    `moments`: fp32 values that the optimizer keeps of each, two for Adam. Below ZeRO-3 `fully_shard` gathers
+    all weights, in the precision that is computed in, before it gives any of them up.
     """
-    each = ADAM[precision]
+    each = bytes_per_parameter(keeper, precision, zero)
     shard = -(-parameters // dp)
+    cut = cuts_parameters(keeper, zero)
+    gathered = ADAM[precision].parameters * parameters if cut and zero < 3 and dp > 1 else 0
     return {
-        "parameters": each.parameters * (shard if zero >= 3 else parameters),
+        "parameters": each.parameters * (shard if cut else parameters) + gathered,
         "gradients": each.gradients * (shard if zero >= 2 else parameters),
         "optimizer": (each.optimizer - 4 * (ADAM_MOMENTS - moments)) * (shard if zero >= 1 else parameters),
     }
 
 
 def sums_in_fp32(precision: str, zero: int) -> bool:
-    """Tell whether the engine sums micro-batches' gradients in fp32: bf16 sums, where ZeRO allows it."""
+    """Tell whether DeepSpeed sums micro-batches' gradients in fp32: bf16 sums, where ZeRO allows it."""
     return precision == "bf16" and zero >= 1
 
 
 def gradient_sum_bytes(
-    parameters: int, precision: str, zero: int, dp: int, *, offloaded: bool = False
+    parameters: int, each: BytesPerParameter, zero: int, dp: int, *, offloaded: bool = False
 ) -> int:
     """Return bytes a rank holds for fp32 sums of gradients, on top of its model states.
 
     Where the optimizer is `offloaded`, ZeRO-1 reduces the whole sums into a buffer of the shard besides
     (deepspeed 0.19.8, `runtime/zero/stage_1_and_2.py`, `_build_compact_grad_partition_buffer`).
     """
-    if not sums_in_fp32(precision, zero):
-        return 0
     shard = -(-parameters // dp)
     if zero >= 2:
-        return 4 * shard
-    return 4 * (parameters + shard) if offloaded else 4 * parameters
+        return each.sums * shard
+    return each.sums * (parameters + shard if offloaded else parameters)
 
 
 def off_the_gpu(precision: str, zero: int, *, optimizer: bool, parameters: bool) -> frozenset[str]:
@@ -125,7 +157,7 @@ class Shares:
     """A rank's parameters, and how many ranks hold the same ones.
 
     `copies`: replicas and parts of sequences. `expert_copies`: ranks of the stage with the same experts.
-    `moments`: fp32 values that the optimizer keeps of each.
+    `moments`: fp32 values that the optimizer keeps of each. `keeper`: in whose way.
     """
 
     shared: int
@@ -133,12 +165,14 @@ class Shares:
     experts: int = 0
     expert_copies: int = 1
     moments: int = ADAM_MOMENTS
+    keeper: Keeper = "deepspeed"
 
     def states(self, precision: str, zero: int, off: frozenset[str] = frozenset()) -> dict[str, int]:
         """Return bytes of model states by kind; kinds that are `off` the GPU take none."""
-        found = state_bytes(self.shared, precision, zero, self.copies, self.moments)
+        found = state_bytes(self.shared, precision, zero, self.copies, self.moments, self.keeper)
         if self.experts:
-            more = state_bytes(self.experts, precision, zero, self.expert_copies, self.moments)
+            copies = self.expert_copies
+            more = state_bytes(self.experts, precision, zero, copies, self.moments, self.keeper)
             found = {kind: size + more[kind] for kind, size in found.items()}
         return {kind: 0 if kind in off else size for kind, size in found.items()}
 
@@ -147,8 +181,8 @@ class Shares:
         if "sums" in off:
             return 0
         held = ((self.shared, self.copies), (self.experts, self.expert_copies))
-        offloaded = "optimizer" in off
-        return sum(gradient_sum_bytes(one, precision, zero, dp, offloaded=offloaded) for one, dp in held)
+        each, offloaded = bytes_per_parameter(self.keeper, precision, zero), "optimizer" in off
+        return sum(gradient_sum_bytes(one, each, zero, dp, offloaded=offloaded) for one, dp in held)
 
     def total(self, precision: str, zero: int, off: frozenset[str] = frozenset()) -> Total:
         """Return both."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from dsforge.base.errors import DsforgeError, Finding, Severity
 from dsforge.base.exits import ExitCode
 from dsforge.base.lease import LeaseWatch
-from dsforge.cost.states import ADAM
 from dsforge.launch import machine, op_cache
 from dsforge.launch.comparison import compare
 from dsforge.launch.comparison.known import Known
@@ -25,6 +24,7 @@ from dsforge.launch.launchers import launcher_of
 from dsforge.launch.ssh import CONNECT_SECONDS, make_room, ssh_command
 from dsforge.launch.survey import Seen, survey
 from dsforge.launch.types import LaunchRequest
+from dsforge.plan.run_cost import checkpoint_bytes
 from dsforge.plan.types import Plan
 from dsforge.rank.facts import host_facts
 from dsforge.records.probe import Question
@@ -137,8 +137,7 @@ def _room(request: LaunchRequest) -> dict[Path, int]:
     room = {runs: _RECORDS_BYTES}
     place = runs if named is None else _existing(request.recipe_root / named)
     saves = bool(plan.checkpoint.every_steps) or plan.checkpoint.at_end
-    each = ADAM[plan.train.precision]
-    room[place] = room.get(place, 0) + saves * plan.parameters.total * (each.parameters + each.optimizer)
+    room[place] = room.get(place, 0) + saves * checkpoint_bytes(plan)
     return room
 
 

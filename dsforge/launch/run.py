@@ -207,6 +207,7 @@ class _Run:
             supervisor=supervisor,
             started_time=before.started_time if before is not None else time.time(),
             restarts=before.restarts if before is not None else (),
+            trainer=request.plan.trainer,
         )
         if before is not None and self._state.attempt > 1:
             self._add_requeue(self._state.attempt, before)

@@ -16,6 +16,7 @@ from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.files import write_atomically
 from dsforge.launch.cause import asked_to_stop
 from dsforge.launch.signals import StopSignals
+from dsforge.plan.types import Plan
 from dsforge.records.reasons import Reason
 from dsforge.records.run_dir import RunDir
 from dsforge.records.run_state import QUEUED, RunExit, RunState, write_state
@@ -26,8 +27,8 @@ _ASKS = {"slurm": "`sinfo` and `sacctmgr show assoc`", "pbs": "`qstat -Qf` and `
 class Submission:
     """One run on its way to a scheduler. A job that it has ended before starts nothing."""
 
-    def __init__(self, scheduler: Scheduler, run_dir: RunDir, name: str, signals: StopSignals) -> None:
-        """Take where the run goes, its folder, the plan's name and the signals collected meanwhile."""
+    def __init__(self, scheduler: Scheduler, run_dir: RunDir, plan: Plan, signals: StopSignals) -> None:
+        """Take where the run goes, its folder, its plan and the signals collected meanwhile."""
         self.run_dir = run_dir
         self._signals = signals
         self._scheduler = scheduler
@@ -36,13 +37,14 @@ class Submission:
         assert submitter is not None, "this process runs"
         self._state = RunState(
             run_id=run_dir.path.name,
-            name=name,
+            name=plan.name,
             state=QUEUED,
             attempt=1,
             host=socket.gethostname(),
             boot_id=processes.boot_id(),
             supervisor=submitter,
             started_time=time.time(),
+            trainer=plan.trainer,
         )
 
     def begin(self) -> None:

@@ -63,7 +63,7 @@ def submit_run(request: LaunchRequest, on_event: OnEvent) -> RunDir:
     command = _command(request, RunDir(request.runs_root / safe_name(request.plan.name)))
     _check_paths(request, command)
     with StopSignals() as signals:
-        submission = Submission(scheduler, create_run(request), request.plan.name, signals)
+        submission = Submission(scheduler, create_run(request), request.plan, signals)
         run_dir = submission.run_dir
         try:
             submission.begin()

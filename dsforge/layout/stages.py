@@ -169,8 +169,3 @@ def held(shape: Shape, stage: StageLayers, vocab: int, tp: int, ep: int = 1) -> 
     counts = stage_components(shape, stage, vocab, tp, ep)
     experts = counts.pop("experts", 0) if ep > 1 else 0
     return Held(sum(counts.values()), experts)
-
-
-def rank_parameters(shape: Shape, stage: StageLayers, vocab: int, tp: int) -> int:
-    """Return parameters that one rank of a stage holds, of a vocabulary padded for `tp`."""
-    return held(shape, stage, vocab, tp).total

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 from dsforge.base.canonical import sha256_text
 from dsforge.plan.types import Plan
+from dsforge.records.close_calls import CloseCall
 
 READ: dict[str, frozenset[str]] = {
     "model": frozenset({"name", "padded_vocab", "hf_config"}),
@@ -24,15 +25,17 @@ READ: dict[str, frozenset[str]] = {
 """Sections of a plan that the reference reads, and the fields of each that it does not."""
 
 
-def key(plan: Plan, corpus: str) -> str:
+def key(plan: Plan, corpus: str, other: Iterable[CloseCall] = ()) -> str:
     """Return what is the same for layouts of one model, batch and optimizer on one corpus, and else is not.
 
-    Another version of the reference or of PyTorch computes another run.
+    `other`: the close calls that it decides the other way. Another version of the reference or of PyTorch
+    computes another run.
     """
     read: dict[str, Any] = {
         section: getattr(plan, section).model_dump(mode="json", exclude=set(unread))
         for section, unread in READ.items()
     }
+    read["other"] = [call.place for call in other]
     read |= {"corpus": corpus, "torch": metadata.version("torch"), "sources": _sources()}
     return sha256_text(json.dumps(read, sort_keys=True))
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dsforge.base.canonical import dumps, loads
+from dsforge.base.canonical import loads
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
 from dsforge.launch.types import OnEvent, RunOutcome
-from dsforge.ops.references import kept, key
+from dsforge.ops.close_calls import Settled, parted, settle
+from dsforge.ops.reference_run import LEAST_CLIPPED, LEAST_FALL, Reference, run_helper, run_reference
 from dsforge.ops.shrink import Change, shrink
 from dsforge.ops.smoke import shrunk_recipe, with_changes
 from dsforge.ops.start import StartOptions, start
@@ -24,48 +23,12 @@ from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
 from dsforge.recipe.sections import OptimizerSection
 from dsforge.records import environment
+from dsforge.records.close_calls import CloseCall
 
 TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3, "fp16": 1e-3}
 """Largest loss difference allowed (nats a token). In 16 bits sums round in another order in every layout."""
-_LEAST_FALL = 1.0
-_LEAST_CLIPPED = 0.8
-_CALM = 1.5
 _TRIES = 6
 _RATE_STEP = 1.5
-_TIMEOUT_SECONDS = 1800
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """What the plain single process computed."""
-
-    losses: tuple[float, ...]
-    grad_norms: tuple[float, ...]
-    clipped_steps: int
-    validation_losses: dict[int, float]
-    weights: Path
-    """File of its last ones."""
-
-    @property
-    def learns(self) -> bool:
-        """The loss falls by 1.0: weights, gradients and optimizer matter to the result."""
-        return self.losses[0] - self.losses[-1] >= _LEAST_FALL
-
-    @property
-    def clips(self) -> bool:
-        """Clipping acts in 80 % of the steps: a wrong gradient norm would show."""
-        return self.clipped_steps >= _LEAST_CLIPPED * len(self.losses)
-
-    @property
-    def calm(self) -> bool:
-        """No gradient exceeds the first ones: where they jump, rounding alone changes the losses."""
-        return max(self.grad_norms) <= _CALM * max(self.grad_norms[:2])
-
-    @property
-    def steady(self) -> bool:
-        """None exceeds all before it as far: gradients that grow slowly do so at any rate (Gemma's)."""
-        largest = accumulate(self.grad_norms, max)
-        return all(now <= _CALM * before for before, now in zip(largest, self.grad_norms[1:], strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +36,8 @@ class VerifyResult:
     """Layout against reference. Differences are None when the layout's run did not end well."""
 
     passed: bool
+    undecided: bool
+    """Not the same, for all that is known by rounding alone: another seed may decide."""
     why: str
     tolerance: float
     losses: tuple[float, ...]
@@ -85,6 +50,8 @@ class VerifyResult:
     max_abs_param_diff: float | None
     clipped_steps: int
     steps: int
+    close_calls: tuple[CloseCall, ...]
+    """Tokens that the reference sent to the other of two experts, between which rounding chooses."""
     layout: dict[str, Any]
     changes: tuple[Change, ...]
     run_dir: Path
@@ -93,6 +60,7 @@ class VerifyResult:
         """Return a JSON-ready mapping."""
         return {
             "passed": self.passed,
+            "undecided": self.undecided,
             "why": self.why,
             "tolerance": self.tolerance,
             "losses": list(self.losses),
@@ -104,6 +72,7 @@ class VerifyResult:
             "max_abs_param_diff": self.max_abs_param_diff,
             "clipped_steps": self.clipped_steps,
             "steps": self.steps,
+            "close_calls": [asdict(call) for call in self.close_calls],
             "layout": self.layout,
             "changed": [change.as_dict() for change in self.changes],
             "run": str(self.run_dir),
@@ -135,16 +104,20 @@ def verify(
     small = shrink(loaded.recipe, original, max_ranks, steps=steps, learn_fast=True)
     with tempfile.TemporaryDirectory(prefix="dsforge-verify-") as name:
         work = Path(name)
-        recipe, plan, reference, raised = _telling_reference(
-            shrunk_recipe(loaded, small), options, references or work
-        )
+        kept = references or work
+        recipe, plan, reference, raised = _telling_reference(shrunk_recipe(loaded, small), options, kept)
         dump = work / "parameters"
         dump.mkdir()
         dumping = {**options.extra_environ, environment.DUMP_PARAMETERS: str(dump)}
         options = replace(options, extra_environ=dumping)
         plan, outcome = start(recipe, options, on_event)
-        parameters = _parameter_difference(dump, reference, work) if outcome.exit.code == 0 else None
-    return _judge(plan, outcome, reference, parameters, (*small.changes, *raised))
+        settled = Settled(reference)
+        if _incomparable(outcome, reference) is None:
+            again = partial(run_reference, plan, kept, options.environ)
+            settled = settle(outcome, reference, TOLERANCE[plan.train.precision], again)
+        ended = outcome.exit.code == 0
+        parameters = _parameter_difference(dump, settled.reference, work) if ended else None
+    return _judge(plan, outcome, settled, parameters, (*small.changes, *raised))
 
 
 def _telling_reference(
@@ -152,11 +125,11 @@ def _telling_reference(
 ) -> tuple[LoadedRecipe, Plan, Reference, list[Change]]:
     """Change rate and clipping until the reference's run would show a fault, and only a fault."""
     began = recipe.recipe.optimizer
-    why = f"the loss must fall by {_LEAST_FALL} and clipping act in {_LEAST_CLIPPED:.0%} of the steps"
+    why = f"the loss must fall by {LEAST_FALL} and clipping act in {LEAST_CLIPPED:.0%} of the steps"
     second_best: tuple[LoadedRecipe, Plan, Reference] | None = None
     for _ in range(_TRIES):
         plan = make_plan(recipe, options.allow)
-        reference = _run_reference(plan, references, options)
+        reference = run_reference(plan, references, options.environ)
         optimizer = recipe.recipe.optimizer
         if reference.learns and reference.clips:
             if reference.calm:
@@ -176,7 +149,7 @@ def _telling_reference(
         return recipe, plan, reference, _changes(began, recipe.recipe.optimizer, why)
     raise DsforgeError(
         "DSF070",
-        f"no setting made the reference's loss fall by {_LEAST_FALL} with clipping and calm gradients",
+        f"no setting made the reference's loss fall by {LEAST_FALL} with clipping and calm gradients",
         hint="more --steps",
         exit_code=1,
     )
@@ -190,83 +163,50 @@ def _changes(began: OptimizerSection, used: OptimizerSection, why: str) -> list[
     ]
 
 
-def _run_reference(plan: Plan, references: Path, options: StartOptions) -> Reference:
-    from dsforge.data.prepare import builtin_corpus
-
-    assert plan.data.builtin_vocab is not None
-    corpus = str(builtin_corpus(plan.data.builtin_vocab))
-    environ = {
-        **options.environ,
-        environment.CORPUS: corpus,
-        "OMP_NUM_THREADS": options.environ.get("OMP_NUM_THREADS", "1"),
-    }
-
-    def compute(folder: Path) -> None:
-        (folder / "plan.json").write_text(dumps(plan.to_json_value()), "utf-8")
-        words = [sys.executable, "-m", "dsforge.train.reference"]
-        words += ["--plan", str(folder / "plan.json"), "--out", str(folder)]
-        _run(words, environ, "the reference failed")
-
-    folder = kept(references, key(plan, corpus), compute)
-    result = loads((folder / "losses.json").read_text("utf-8"))
-    return Reference(
-        tuple(result["losses"]),
-        tuple(result["grad_norms"]),
-        int(result["clipped_steps"]),
-        {int(step): loss for step, loss in result["validation_losses"].items()},
-        folder / "params.safetensors",
-    )
-
-
 def _parameter_difference(dump: Path, reference: Reference, work: Path) -> float:
     out = work / "difference.json"
     words = [sys.executable, "-m", "dsforge.train.compare", "--dumped", str(dump)]
     words += ["--reference", str(reference.weights), "--out", str(out)]
-    _run(words, None, "parameters could not be compared")
+    run_helper(words, None, "parameters could not be compared")
     return float(loads(out.read_text("utf-8"))["max_abs_param_diff"])
 
 
-def _run(words: list[str], environ: Mapping[str, str] | None, what: str) -> None:
-    """Run a helper process that needs torch; DsforgeError DSF071 with its last line when it fails."""
-    try:
-        done = subprocess.run(
-            words, env=environ, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise DsforgeError("DSF071", f"{what}: no end after {_TIMEOUT_SECONDS} s", exit_code=3) from None
-    if done.returncode != 0:
-        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise DsforgeError("DSF071", f"{what}: {last[0]}", hint="see `dsforge doctor`", exit_code=3)
+def _incomparable(outcome: RunOutcome, reference: Reference) -> str | None:
+    """Return why the layout's losses cannot be held against the reference's."""
+    if outcome.exit.code != 0:
+        return outcome.exit.message
+    if len(outcome.losses) != len(reference.losses):
+        return f"{len(outcome.losses)} steps, the reference made {len(reference.losses)}"
+    if outcome.validation_losses.keys() != reference.validation_losses.keys():
+        after = [sorted(some) for some in (outcome.validation_losses, reference.validation_losses)]
+        return f"validated after steps {after[0]}, the reference after {after[1]}"
+    return None
 
 
 def _judge(
     plan: Plan,
     outcome: RunOutcome,
-    reference: Reference,
+    settled: Settled,
     parameters: float | None,
     changes: tuple[Change, ...],
 ) -> VerifyResult:
-    losses = tuple(outcome.losses.values())
+    losses, reference = tuple(outcome.losses.values()), settled.reference
     tolerance = TOLERANCE[plan.train.precision]
     difference = validation = None
-    if outcome.exit.code != 0:
-        why = outcome.exit.message
-    elif len(losses) != len(reference.losses):
-        why = f"{len(losses)} steps, the reference made {len(reference.losses)}"
-    elif outcome.validation_losses.keys() != reference.validation_losses.keys():
-        after = [sorted(some) for some in (outcome.validation_losses, reference.validation_losses)]
-        why = f"validated after steps {after[0]}, the reference after {after[1]}"
-    else:
+    why, passed = _incomparable(outcome, reference), False
+    if why is None:
         difference = max(abs(a - b) for a, b in zip(losses, reference.losses, strict=True))
         apart = [
             abs(loss - reference.validation_losses[at]) for at, loss in outcome.validation_losses.items()
         ]
         validation = max(apart, default=None)
         judged = "" if validation is None else f", of a validation {validation:.2e}"
-        why = f"largest loss difference {difference:.2e}{judged}, tolerance {tolerance:.0e}"
+        why = f"largest loss difference {difference:.2e}{judged}, tolerance {tolerance:.0e}{settled.told()}"
+        passed = parted(outcome, reference, tolerance) is None
     layout = plan.layout
     return VerifyResult(
-        passed=difference is not None and max(difference, validation or 0.0) <= tolerance,
+        passed=passed,
+        undecided=settled.undecided,
         why=why,
         tolerance=tolerance,
         losses=losses,
@@ -278,11 +218,13 @@ def _judge(
         max_abs_param_diff=parameters,
         clipped_steps=reference.clipped_steps,
         steps=plan.train.steps,
+        close_calls=settled.other,
         layout={
             "trainer": plan.trainer,
             "tp": layout.tp,
             "pp": layout.pp,
             "dp": layout.dp,
+            "cp": layout.cp,
             "ep": layout.ep,
             "vp": layout.vp,
             "zero": layout.zero,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from dsforge.catalog.engines.capabilities import Capabilities, capabilities
 from dsforge.catalog.tables import Hardware
+from dsforge.cost.memory.constants import keeper_of
 from dsforge.cost.states import Shares, Total, off_the_gpu
 from dsforge.external.vocabulary import vocab_divisor
 from dsforge.layout.batch import BatchTriple, solve
@@ -13,6 +14,7 @@ from dsforge.layout.offload import least_stage
 from dsforge.layout.optimizers import moments
 from dsforge.layout.shape import Shape, padded_vocab
 from dsforge.layout.stages import StageLayers, assign, held
+from dsforge.plan.program import engine_of
 from dsforge.plan.types import Decision
 from dsforge.recipe.settled import SettledRecipe
 
@@ -88,9 +90,11 @@ def _stages(recipe: SettledRecipe, shape: Shape, out: Resolved) -> None:
         return
     copies = out.dp * cp
     kept = moments(recipe.optimizer.type, recipe.optimizer.momentum)
+    keeper = keeper_of(engine_of(recipe))
     for stage in out.stages:
         one = held(shape, stage, vocab * capabilities(recipe.trainer).tables(tp), tp, ep)
-        out.shares_of_stage += (Shares(one.shared, copies, one.experts, max(1, tp * copies // ep), kept),)
+        expert_copies = max(1, tp * copies // ep)
+        out.shares_of_stage += (Shares(one.shared, copies, one.experts, expert_copies, kept, keeper),)
 
 
 def _fullest(recipe: SettledRecipe, out: Resolved, zero: int) -> Total | None:
@@ -137,15 +141,16 @@ def _given_stage(recipe: SettledRecipe, out: Resolved) -> tuple[int, str] | None
 
 def _stage_of_replicas(recipe: SettledRecipe, out: Resolved, trainer: Capabilities) -> tuple[int, str] | None:
     """Return the one ZeRO stage that offload or a single replica leave, and why."""
-    offload = recipe.offload
+    assert out.dp is not None
+    offload, is_single = recipe.offload, out.dp * recipe.parallel.cp == 1
     if trainer.offloads_together and offload.parameters != "none":
         return 3, "the only one whose shards of parameters are offloaded"
     least = least_stage(offload.optimizer, offload.parameters) if trainer.deepspeed else 0
-    if least == 3 or (least and out.dp == 1):
+    if least == 3 or (least and is_single):
         return least, "the lowest under which DeepSpeed offloads to these places"
-    if out.dp == 1 and recipe.train.precision == "fp32" and trainer.takes("parallel.zero", 0):
+    if is_single and recipe.train.precision == "fp32" and trainer.takes("parallel.zero", 0):
         return 0, "one replica: there is nothing to share states with"
-    if out.dp == 1 and trainer.deepspeed:
+    if is_single and trainer.deepspeed:
         return 1, "one replica; in 16 bits DeepSpeed's ZeRO-0 trains wrongly (DSF122)"
     return None
 

@@ -98,11 +98,15 @@ def work_of(model: Model, seq_len: int, *, dropout: bool, tables: int = 1) -> Wo
     )
 
 
+def engine_of_plan(plan: Plan) -> str:
+    """Return whose measured runs and states a plan's are like: its program's flavour, else its trainer."""
+    return plan.external.flavour if plan.external else plan.trainer
+
+
 def job_of(plan: Plan, shape: str | None = None) -> Job | str:
     """Return a plan as the cost model's job, or in words why it has none. `shape`: a rented machine."""
     layout, train, offload = plan.layout, plan.train, plan.offload
-    trainer = plan.external.flavour if plan.external else plan.trainer
-    known = measured(plan.gpu, layout.gpus_per_node, trainer, train.precision, shape)
+    known = measured(plan.gpu, layout.gpus_per_node, engine_of_plan(plan), train.precision, shape)
     if isinstance(known, str):
         return known
     return Job(
@@ -137,5 +141,6 @@ def job_of(plan: Plan, shape: str | None = None) -> Job | str:
         recompute_every=train.recompute_every,
         first_layers=layout.stages[0].layers,
         last_layers=layout.stages[-1].layers,
+        gathers_context=plan.external is None,
         expert_tp=1 if layout.ep > 1 else None,
     )

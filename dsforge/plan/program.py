@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsforge.catalog.engines.flavours import flavour_of
 from dsforge.catalog.tables import Hardware
@@ -13,12 +13,14 @@ from dsforge.external.options import option_table
 from dsforge.external.placeholders import expand
 from dsforge.external.values import recipe_values
 from dsforge.layout.shape import Shape
-from dsforge.plan.auto import Resolved
 from dsforge.plan.types import Decision, Program, Word
 from dsforge.recipe.model import Recipe
 from dsforge.recipe.section import Section
 from dsforge.recipe.sections import ExternalSection
 from dsforge.recipe.settled import SettledRecipe
+
+if TYPE_CHECKING:
+    from dsforge.plan.auto import Resolved
 
 _OURS: dict[str, Any] = {"parallel.partition": "parameters", "checkpoint.keep": 3}
 """What `auto` means to a trainer that deals layers and removes checkpoints itself."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dsforge.catalog.tables import find_hardware
-from dsforge.cost.states import ADAM
+from dsforge.cost.memory.constants import keeper_of
+from dsforge.cost.states import ADAM, bytes_per_parameter
+from dsforge.plan.job import engine_of_plan
 from dsforge.plan.types import Plan
 
 _DAY_SECONDS = 86_400.0
@@ -38,13 +40,21 @@ class RunCost:
     checkpoint_seconds: float | None
 
 
+def checkpoint_bytes(plan: Plan) -> int:
+    """Return the bytes of weights and optimizer states, which a checkpoint keeps."""
+    precision = plan.train.precision if plan.train.precision in ADAM else "bf16"
+    each = bytes_per_parameter(keeper_of(engine_of_plan(plan)), precision, plan.layout.zero)
+    # Megatron's optimizer holds fp32 gradients in fp16, too, which no checkpoint keeps.
+    optimizer = min(each.optimizer, ADAM[precision].optimizer)
+    return plan.parameters.total * (each.parameters + optimizer)
+
+
 def run_cost(plan: Plan, step_seconds: float, prices: Prices) -> RunCost:
     """Return what a plan's steps cost at these prices."""
     seconds = step_seconds * plan.train.steps
     hours = seconds * plan.layout.world_size / 3600
     watts = find_hardware(plan.gpu).watts
-    saved = ADAM[plan.train.precision if plan.train.precision in ADAM else "bf16"]
-    size = plan.parameters.total * (saved.parameters + saved.optimizer)
+    size = checkpoint_bytes(plan)
     storage = prices.storage_gb_per_s
     return RunCost(
         days=seconds / _DAY_SECONDS,

@@ -79,6 +79,8 @@ class RunState:
     ended_time: float | None = None
     restarts: tuple[Restart, ...] = ()
     exit: RunExit | None = None
+    trainer: str | None = None
+    """That of the plan; None where an older dsforge started the run."""
     schema_version: int = SCHEMA_VERSION
 
 

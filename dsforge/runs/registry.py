@@ -33,7 +33,7 @@ class RunSummary:
     """One run in a list. Times in seconds since the epoch; `state` includes `lost` and `unknown`.
 
     `loss`: of a lost run, which has no `exit`; its `ended_time` is then the loss's. `job`: its id, where a
-    batch job of `scheduler` supervises the run.
+    batch job of `scheduler` supervises the run. `trainer` as `RunState` has it.
     """
 
     run_id: str
@@ -48,6 +48,7 @@ class RunSummary:
     loss: Loss | None = None
     job: str | None = None
     scheduler: str | None = None
+    trainer: str | None = None
 
 
 def runs_root(environ: Mapping[str, str]) -> Path:
@@ -124,6 +125,7 @@ def _summary(run_dir: RunDir, state: RunState | None, job: Job | None) -> RunSum
         loss=loss,
         job=submitted.id if submitted else None,
         scheduler=submitted.scheduler.name if submitted else None,
+        trainer=state.trainer,
     )
 
 

@@ -170,13 +170,14 @@ def prune(root: Path, keep: int) -> None:
         shutil.rmtree(doomed)
 
 
-def load_file(folder: Path, path: str, map_location: Any = None) -> Any:
+def load_file(folder: Path, path: str, map_location: Any = None, *, as_read: bool = False) -> Any:
     """Return what a file of a checkpoint holds, running no code in it; DsforgeError when it cannot be loaded.
 
+    `as_read`: a tensor is read when it is used, for files of which most is not.
     PyTorch's own words are kept back: they advise to run whatever stands in the file.
     """
     try:
-        return torch.load(path, map_location=map_location, weights_only=True)
+        return torch.load(path, map_location=map_location, weights_only=True, mmap=as_read)
     except torch.OutOfMemoryError:
         raise
     except _UNLOADABLE as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.plan.types import Model, Plan
 from dsforge.records.checkpoint import CheckpointManifest, NotWhole, ParameterEntry
 from dsforge.train.blend import whole_weights
@@ -23,9 +24,9 @@ _FREE_OF_CONFIG = frozenset({"initializer_range", "bos_token_id", "eos_token_id"
 """The same of a Hugging Face config."""
 _CONFIG = "hf_config."
 _UNSET = "not set"
-_UNWRITTEN = {"vp": 1, "ep": 1, "fp16": 0}
+_UNWRITTEN = {"vp": 1, "cp": 1, "ep": 1, "fp16": 0}
 """Facts of a layout that stand in a manifest only where they are something else."""
-_DEGREES = ("tp", "pp", "vp", "ep", "dp", "zero")
+_DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp", "zero")
 """In this order a message names the first that differs: DP follows from the others."""
 _STATES = "_states"
 _WRITTEN = ("trainer", "train", "optimizer", "batch")
@@ -45,6 +46,8 @@ def layout_facts(plan: Plan) -> dict[str, int]:
         facts["states_on_disk"] = 1
     if layout.vp > 1:
         facts["vp"] = layout.vp
+    if layout.cp > 1:
+        facts["cp"] = layout.cp
     if layout.ep > 1:
         facts["ep"] = layout.ep
     facts |= {f"layers_of_stage_{stage.stage}": stage.layers for stage in layout.stages}
@@ -54,12 +57,16 @@ def layout_facts(plan: Plan) -> dict[str, int]:
 def layout_difference(manifest: CheckpointManifest, plan: Plan) -> str | None:
     """Return how the layout that a checkpoint was saved with differs from the plan's, or None.
 
-    Where replicas shard no states, with ZeRO-0 and no pipeline, there may be another number of them.
+    Where replicas shard no states, with ZeRO-0 and no pipeline, there may be another number of them; where a
+    trainer's files are rows of whole tensors, whatever the stage, another stage, too.
     """
     saved, planned = (_by_key({**_UNWRITTEN, **facts}) for facts in (manifest.layout, layout_facts(plan)))
     unsharded = all((one.get("parallel.zero"), one.get("parallel.pp")) == (0, 1) for one in (saved, planned))
+    free = {"parallel.dp"} if unsharded else set()
+    if capabilities(plan.trainer).cuts_parameters:
+        free = {"parallel.dp", "parallel.zero"}
     for key in (*planned, *sorted(saved.keys() - planned.keys())):
-        if planned.get(key) != saved.get(key) and not (key == "parallel.dp" and unsharded):
+        if planned.get(key) != saved.get(key) and key not in free:
             return differs(key, saved.get(key), planned.get(key))
     return None
 

@@ -72,12 +72,17 @@ def dealt_out(parameter: torch.Tensor, shard: torch.Tensor) -> Piece:
 @torch.no_grad()
 def fill(parameter: nn.Parameter, whole: torch.Tensor) -> None:
     """Write a rank's piece of a whole tensor, which every rank has, into its parameter."""
+    piece = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+    piece.copy_(cut(parameter, whole))
+
+
+def cut(parameter: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """Return this rank's piece of a whole tensor, which every rank has, cut as FSDP has cut a parameter."""
     if not isinstance(parameter, DTensor):
-        parameter.copy_(whole)
-        return
+        return whole
     # Without a source rank each cuts its own copy, and nothing is sent.
-    cut = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
-    parameter.to_local().copy_(cut.to_local())
+    dealt = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    return dealt.to_local()
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The optimizers besides DeepSpeed's own: PyTorch's, fused, and Lion, which neither has for every device."""
+"""The optimizers besides DeepSpeed's own: PyTorch's, and Lion, which neither has for every device."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class Lion(torch.optim.Optimizer):
 def make(groups: list[dict[str, Any]], options: Optimizer) -> torch.optim.Optimizer:
     """Return the plan's optimizer of groups of parameters, which say how they decay."""
     if options.type == "sgd":
-        return torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum, fused=True)
+        # PyTorch's fused SGD takes no parameters that fully_shard has cut.
+        return torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum, foreach=True)
     if options.type == "lion":
         return Lion(groups, lr=options.lr, betas=options.betas)
     return torch.optim.AdamW(groups, lr=options.lr, betas=options.betas, eps=options.eps, fused=True)

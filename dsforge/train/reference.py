@@ -11,7 +11,8 @@ import json
 import math
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,10 @@ from torch.nn import functional
 from dsforge.base.errors import DsforgeError
 from dsforge.plan.types import Optimizer, Plan
 from dsforge.records import environment
-from dsforge.train.reference_model import Dropout, Weights, first_weights, forward, imbalance, logits
+from dsforge.records.close_calls import CloseCall
+from dsforge.records.typed import build
+from dsforge.train.reference_calls import close_calls, switched
+from dsforge.train.reference_model import Dropout, Weights, first_weights, forward, imbalance
 from dsforge.train.samples import Samples, find_sources, training_samples, validation_samples
 
 _FP16_LOSS_SCALE = 2.0**16
@@ -38,6 +42,8 @@ class Outcome:
     weights: Weights
     validation_losses: dict[int, float]
     """By the number of steps done."""
+    close_calls: tuple[CloseCall, ...]
+    """In fp32; in 16 bits rounding chooses in every step, and the tolerance is made for it."""
 
 
 def rate(optimizer: Optimizer, step: int, steps: int) -> float:
@@ -73,20 +79,26 @@ def updater(groups: list[dict[str, Any]], options: Optimizer) -> torch.optim.Opt
     return torch.optim.AdamW(groups, lr=options.lr, betas=options.betas, eps=options.eps)
 
 
-def validate(plan: Plan, weights: Weights, valid: Samples) -> float:
-    """Return the mean token loss over the plan's validation samples."""
-    total = 0.0
+def validate(
+    plan: Plan, weights: Weights, valid: Samples, step: int, other: Sequence[CloseCall]
+) -> tuple[float, list[CloseCall]]:
+    """Return the mean token loss over the plan's validation samples, and the close calls."""
+    total, calls = 0.0, []
     for i in range(plan.train.eval_samples):
         sample = torch.from_numpy(valid.sample(i))
-        scores = logits(plan.model, weights, sample[None, :-1]).float()
-        total += functional.cross_entropy(scores[0], sample[1:]).item()
-    return total / plan.train.eval_samples
+        way = switched(other, [i], step, validation=True)
+        scores, routed = forward(plan.model, weights, sample[None, :-1], switched=way)
+        total += functional.cross_entropy(scores[0].float(), sample[1:]).item()
+        calls += close_calls(plan.model, routed, [i], step, validation=True)
+    return total / plan.train.eval_samples, calls
 
 
-def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
+def train(
+    plan: Plan, corpus: Samples, valid: Samples | None = None, other: Sequence[CloseCall] = ()
+) -> Outcome:
     """Train the plan's model on one process; in 16 bits with fp32 master weights, sums and optimizer states.
 
-    With `valid` it is validated as often as the plan says.
+    With `valid` it is validated as often as the plan says. The calls of `other` are decided the other way.
     """
     model, options, batch = plan.model, plan.optimizer, plan.batch
     low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(plan.train.precision, torch.float32)
@@ -101,6 +113,7 @@ def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
     updating = updater(groups, options)
     losses, norms, clipped = [], [], 0
     validation: dict[int, float] = {}
+    calls: list[CloseCall] = []
     for step in range(plan.train.steps):
         total = 0.0
         sums = {name: torch.zeros_like(weight) for name, weight in master.items()}
@@ -108,7 +121,9 @@ def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
             ids = range(step * batch.global_size + start, step * batch.global_size + start + batch.micro)
             samples = torch.stack([torch.from_numpy(corpus.sample(i)) for i in ids])
             weights = {name: w.detach().to(low).requires_grad_() for name, w in master.items()}
-            scores, routed = forward(model, weights, samples[:, :-1], Dropout(plan.train, ids))
+            way = switched(other, ids, step + 1)
+            scores, routed = forward(model, weights, samples[:, :-1], Dropout(plan.train, ids), way)
+            calls += close_calls(model, routed, ids, step + 1)
             loss = functional.cross_entropy(scores.float().flatten(0, 1), samples[:, 1:].flatten())
             share = batch.micro / batch.global_size
             balance = plan.train.balance_loss * imbalance(plan, routed) if plan.train.balance_loss else 0.0
@@ -132,9 +147,12 @@ def train(plan: Plan, corpus: Samples, valid: Samples | None = None) -> Outcome:
         done = step + 1
         if valid is not None and (done % plan.train.eval_every == 0 or done == plan.train.steps):
             with torch.no_grad():
-                validation[done] = validate(plan, {name: w.to(low) for name, w in master.items()}, valid)
+                now = {name: w.to(low) for name, w in master.items()}
+                validation[done], more = validate(plan, now, valid, done, other)
+            calls += more
     final = {name: weight.detach().to(low) for name, weight in master.items()}
-    return Outcome(tuple(losses), tuple(norms), clipped, final, validation)
+    close = tuple(calls) if low is torch.float32 else ()
+    return Outcome(tuple(losses), tuple(norms), clipped, final, validation, close)
 
 
 def main() -> int:
@@ -145,13 +163,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m dsforge.train.reference")
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--other", type=json.loads, default=[], help="close calls to decide the other way")
     choice = parser.parse_args()
     plan = Plan.model_validate_json(choice.plan.read_text("utf-8"))
     try:
         root, builtin = (Path(os.environ.get(name, "")) for name in (environment.ROOT, environment.CORPUS))
         sources = find_sources(plan, root, builtin)
         valid = validation_samples(plan, sources) if plan.train.eval_every else None
-        outcome = train(plan, training_samples(plan, sources), valid)
+        other = [build(CloseCall, call) for call in choice.other]
+        outcome = train(plan, training_samples(plan, sources), valid, other)
     except DsforgeError as error:
         sys.stderr.write(error.told())
         return error.exit_code
@@ -161,6 +181,7 @@ def main() -> int:
         "grad_norms": outcome.grad_norms,
         "clipped_steps": outcome.clipped_steps,
         "validation_losses": outcome.validation_losses,
+        "close_calls": [asdict(call) for call in outcome.close_calls],
     }
     (choice.out / "losses.json").write_text(json.dumps(figures) + "\n", "utf-8")
     save_file(outcome.weights, choice.out / "params.safetensors")

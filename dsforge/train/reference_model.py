@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,17 @@ from torch.nn import functional
 from dsforge.plan.types import Model, Plan, Train
 
 Weights = dict[str, torch.Tensor]
+Switched = Mapping[int, Sequence[tuple[int, int]]]
+"""By layer the tokens (row, position) that go to the best expert left out, not to the last one chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """What a layer's router made of [batch, seq] tokens: scores of all experts, numbers of those chosen."""
+
+    layer: int
+    scores: torch.Tensor
+    chosen: torch.Tensor
 
 
 def shapes(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -205,34 +216,43 @@ def feed_forward(model: Model, weights: Weights, at: str, value: torch.Tensor) -
     return linear(weights, f"{at}.linear_fc2", wide)
 
 
+def choose(scores: torch.Tensor, active: int, switched: Sequence[tuple[int, int]] = ()) -> torch.Tensor:
+    """Return the numbers [batch, seq, active] of the experts with the largest shares, in fp32."""
+    order = scores.float().softmax(-1).argsort(dim=-1, descending=True, stable=True)
+    for row, position in switched:
+        order[row, position, active - 1 : active + 1] = order[row, position, active - 1 : active + 1].flip(0)
+    return order[..., :active]
+
+
 def mix(
-    model: Model, weights: Weights, at: str, value: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the MLP's output and, of a layer with experts, the router's scores [batch, seq, experts].
+    model: Model, weights: Weights, layer: int, value: torch.Tensor, switched: Switched | None = None
+) -> tuple[torch.Tensor, Routed | None]:
+    """Return the MLP's output of [batch, seq, hidden] and, of a layer with experts, where its tokens went.
 
     The best experts of a token work on it, each counted by its share of the softmax in fp32 (Shazeer et
     al. 2017; normalised as Jiang et al. 2024 do); here all work, and those not chosen count nothing.
     """
-    experts = model.experts
+    experts, at = model.experts, f"layers.{layer}.mlp"
     if experts is None or f"{at}.router.weight" not in weights:
         return feed_forward(model, weights, at, value), None
     scores = linear(weights, f"{at}.router", value)
-    shares, chosen = scores.float().softmax(-1).topk(experts.active)
+    chosen = choose(scores, experts.active, (switched or {}).get(layer, ()))
+    shares = scores.float().softmax(-1).gather(-1, chosen)
     if experts.normalised:
         shares = shares / shares.sum(-1, keepdim=True)
     mixed = torch.zeros_like(value)
     for number in range(experts.count):
         share = (shares * (chosen == number)).sum(-1, keepdim=True).to(value.dtype)
         mixed = mixed + share * feed_forward(model, weights, f"{at}.experts.{number}", value)
-    return mixed, scores
+    return mixed, Routed(layer, scores, chosen)
 
 
-def imbalance(plan: Plan, routed: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the balance loss of the routers' scores, without its coefficient; see `Train`."""
+def imbalance(plan: Plan, routed: Sequence[Routed]) -> torch.Tensor:
+    """Return the balance loss of where tokens went, without its coefficient; see `Train`."""
     assert plan.model.experts is not None
     count, active = plan.model.experts.count, plan.model.experts.active
-    chances = [scores.float().softmax(-1).flatten(0, -2) for scores in routed]
-    choices = [functional.one_hot(each.topk(active).indices, count).sum(1).float() for each in chances]
+    chances = [each.scores.float().softmax(-1).flatten(0, -2) for each in routed]
+    choices = [functional.one_hot(each.chosen, count).flatten(0, -3).sum(1).float() for each in routed]
     if plan.train.balance_over == "model":
         return count * (torch.cat(choices).mean(0) * torch.cat(chances).mean(0)).sum()
     layers = zip(choices, chances, strict=True)
@@ -247,10 +267,14 @@ def logits(
 
 
 def forward(
-    model: Model, weights: Weights, tokens: torch.Tensor, dropout: Dropout | None = None
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return `logits`, and the routers' scores of the layers with experts, in order."""
-    routed = []
+    model: Model,
+    weights: Weights,
+    tokens: torch.Tensor,
+    dropout: Dropout | None = None,
+    switched: Switched | None = None,
+) -> tuple[torch.Tensor, list[Routed]]:
+    """Return `logits`, and where the tokens went in each layer with experts, in order."""
+    routed: list[Routed] = []
     value = functional.embedding(tokens, weights["embedding.word.weight"])
     if model.scaled_embedding:
         value = value * torch.tensor(math.sqrt(model.hidden)).to(value.dtype)
@@ -265,9 +289,9 @@ def forward(
         value = value + (mixed if dropout is None else dropout.hidden(mixed, 2, i))
         read = entering if model.parallel_residual else value
         normed = norm(model, weights, f"layers.{i}.pre_mlp_layernorm", read)
-        mixed, scores = mix(model, weights, f"layers.{i}.mlp", normed)
-        if scores is not None:
-            routed.append(scores)
+        mixed, went = mix(model, weights, i, normed, switched)
+        if went is not None:
+            routed.append(went)
         value = value + (mixed if dropout is None else dropout.hidden(mixed, 3, i))
     value = norm(model, weights, "final_norm", value)
     head = weights["embedding.word.weight" if model.tied else "head.weight"]

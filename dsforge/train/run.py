@@ -76,6 +76,7 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
     with resume.claimed(context), disk.used(context):
         choice = resume.agree(context, data)
         engine = trainer.build(context, groups, device, restored=choice is not None)
+        world.limit_groups(plan.launch)
         parts = fused.found(device, plan.train.attention_dropout) | {"optimizer": engine.optimizer_name}
         recorder.event("built", "model and optimizer are ready", fused=parts)
         first_step = go_on(engine, recorder, choice, plan)

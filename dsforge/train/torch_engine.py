@@ -20,8 +20,6 @@ from dsforge.train.engine_protocol import StepResult
 from dsforge.train.held import Piece, held, piece_of
 from dsforge.train.loss_scale import LossScale
 
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
 
 class TorchEngine:
     """A wrapped module, fp32 weights and an optimizer; every rank must call each method.
@@ -132,8 +130,9 @@ class TorchEngine:
 
     def load_files(self, folder: Path) -> None:
         """Load this rank's weights and moments; DsforgeError DSF334 for a file that does not hold them."""
+        holders = dist.get_world_size() if self._is_cut else 1
         self._scale = rank_files.load(
-            folder, self._own_number(), self.parameters, self._optimizer, self._scale
+            folder, self._own_number(), holders, self.parameters, self._optimizer, self._scale
         )
 
     def _own_number(self) -> int:

@@ -26,9 +26,8 @@ Cli = Callable[..., Any]
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     make_run(tmp_path, "old", state="succeeded", exit=RunExit(0, "ok", ""), started_time=1.0)
-    run_dir = make_run(
-        tmp_path, "new", state="failed", exit=RunExit(1, "rank_failed", "rank 1\n  Oops", rank=1, host="h")
-    )
+    end = RunExit(1, "rank_failed", "rank 1\n  Oops", rank=1, host="h")
+    run_dir = make_run(tmp_path, "new", state="failed", exit=end, trainer="fsdp")
     write_lines(
         run_dir.attempt(1).rank_stream(0),
         WorldReport(1.0, 0, 0, 2, "h", 0, 9, 1, 10, 1),
@@ -102,6 +101,16 @@ def test_a_rank_that_is_not_there(cli: Cli, root: Path):
     assert shown.err.startswith("error[DSF223]: this attempt has no rank 7")
     assert "hint: there are ranks 0 to 1" in shown.err
     assert cli("runs", "logs", "new", "--rank", 1, "--runs", root).out.endswith("[rank 1] Oops\n")
+
+
+def test_the_list_says_which_trainer_a_run_has(cli: Cli, root: Path):
+    shown = cli("runs", "list", "--json", "--runs", root)
+    assert [(run["run_id"], run["trainer"]) for run in shown.json["runs"]] == [("new", "fsdp"), ("old", None)]
+    rows = [line.split() for line in cli("runs", "list", "--runs", root).out.splitlines()]
+    assert [row[:3] for row in rows if row[:1] in (["new"], ["old"])] == [
+        ["new", "failed", "fsdp"],
+        ["old", "succeeded", "-"],
+    ]
 
 
 def test_one_bad_state_hides_no_run(cli: Cli, root: Path):

@@ -1,18 +1,23 @@
-"""The page of proven layouts shows the cells that the tests train, and no others."""
+"""The page of what is proven shows the cells and families that the tests train, and no others."""
 
 from __future__ import annotations
 
 from tests.support.cells import CELLS
-from tests.support.matrix import PAGE, differences, page, tolerance
+from tests.support.families import GRADIENT, LOSS, SHAPES
+from tests.support.matrix import PAGE, measured, page, tolerance
 
 
-def test_the_page_has_exactly_the_cells():
+def test_the_page_has_exactly_the_cells_and_families():
     text = PAGE.read_text("utf-8")
-    shown = differences(text)
-    assert list(shown) == [cell.name for cell in CELLS]
-    assert text == page(CELLS, shown)
+    cells, families = measured(text)
+    assert list(cells) == [cell.name for cell in CELLS]
+    assert list(families) == list(SHAPES)
+    assert text == page(cells, families)
     for cell in CELLS:
-        assert 0 <= float(shown[cell.name]) <= tolerance(cell), cell.name
+        (difference,) = cells[cell.name]
+        assert 0 <= float(difference) <= tolerance(cell), cell.name
+    for family, (loss, gradient) in families.items():
+        assert (0 <= float(loss) <= LOSS, 0 <= float(gradient) <= GRADIENT) == (True, True), family
 
 
 def test_every_cell_has_its_name_and_layout():

@@ -267,7 +267,7 @@ def test_a_script_of_ones_own_is_trained_killed_and_goes_on(tmp_path: Path):
     assert done.returncode == 0, done.stdout + done.stderr
     run = RunDir(Path(json.loads(done.stdout)["run"]))
     state = read_state(run.state)
-    assert state.attempt == 2
+    assert (state.attempt, state.trainer) == (2, "external")
     assert "SIGKILL" in state.restarts[0].why
     first, second = (
         [MetricsLine.from_dict(line) for _, line in read_lines(run.attempt(number).metrics)]

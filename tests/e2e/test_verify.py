@@ -105,7 +105,7 @@ def test_a_layout_equals_the_reference(
         told = [event.data for event in events if isinstance(event, Event) and event.name == "finished"]
         assert max(data.get("disk_bytes", 0) for data in told) > (2 + 6) << 20
     if request.config.getoption("--update-matrix"):
-        matrix.update(CELLS, cell, max(largest, result["max_abs_validation_diff"]))
+        matrix.update(cell, max(largest, result["max_abs_validation_diff"]))
 
 
 def test_zero_0_with_a_pipeline_is_refused_and_shown_to_be_wrong(verify: Verify):

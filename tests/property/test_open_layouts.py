@@ -121,7 +121,7 @@ def test_states_on_the_host_are_not_counted_on_the_gpu():
     on_gpu = make_plan(loaded("fsdp", "llama3-70b", {"parallel.zero": 3}), allow=frozenset(["DSF160"]))
     assert "DSF160" in {one["code"] for one in on_gpu.findings}
     (stage,) = on_gpu.layout.stages
-    assert stage.total_bytes_per_rank == pytest.approx((2 + 2 + 12 + 4) * 70_553_706_496 / 8, rel=1e-6)
+    assert stage.total_bytes_per_rank == pytest.approx((4 + 4 + 8) * 70_553_706_496 / 8, rel=1e-6)
     plan = make_plan(opened(loaded("fsdp", "llama3-70b", {}), everything=True))
     assert (plan.offload.optimizer, plan.offload.parameters) == ("cpu", "cpu")
     assert plan.findings == ()

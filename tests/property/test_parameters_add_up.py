@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dsforge.catalog.families import families
 from dsforge.layout.shape import Shape, padded_vocab
-from dsforge.layout.stages import StageLayers, assign, rank_parameters, stage_components
+from dsforge.layout.stages import StageLayers, assign, held, stage_components
 
 
 class Tensor(NamedTuple):
@@ -88,10 +88,10 @@ def test_stages_sum_to_the_model(drawn: tuple[Shape, int, int], method: str):
     shape, _, pp = drawn
     stages = assign(shape, pp, method, shape.vocab)
     assert sum(stage.count for stage in stages) == shape.layers
-    held = [sum(stage_components(shape, stage, shape.vocab).values()) for stage in stages]
+    whole = [sum(stage_components(shape, stage, shape.vocab).values()) for stage in stages]
     copy_of_the_tied_head = shape.vocab * shape.hidden if shape.tied and pp > 1 else 0
-    assert sum(held) == shape.parameters() + copy_of_the_tied_head
-    assert held == [sum(prod(t.shape) for t in stage_tensors(shape, s, shape.vocab)) for s in stages]
+    assert sum(whole) == shape.parameters() + copy_of_the_tied_head
+    assert whole == [sum(prod(t.shape) for t in stage_tensors(shape, s, shape.vocab)) for s in stages]
 
 
 @given(shapes())
@@ -101,7 +101,7 @@ def test_ranks_sum_to_the_model_and_the_copies_they_keep(drawn: tuple[Shape, int
     total = 0
     for stage in assign(shape, pp, "parameters", vocab):
         tensors = stage_tensors(shape, stage, vocab)
-        each = rank_parameters(shape, stage, vocab, tp)
+        each = held(shape, stage, vocab, tp).total
         assert each == sum(prod(t.shape) // tp if t.split else prod(t.shape) for t in tensors)
         kept_whole = sum(prod(t.shape) for t in tensors if not t.split)
         total += each * tp - kept_whole * (tp - 1)

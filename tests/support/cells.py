@@ -15,6 +15,7 @@ COLUMNS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tp": ("1", ("parallel.tp",)),
     "pp": ("1", ("parallel.pp",)),
     "dp": ("1", ("parallel.dp",)),
+    "cp": ("1", ("parallel.cp",)),
     "ep": ("1", ("parallel.ep",)),
     "vp": ("1", ("parallel.vp",)),
     "zero": ("1", ("parallel.zero",)),
@@ -55,7 +56,7 @@ class Cell:
     def changes(self) -> list[str]:
         """Return the cell as changes of a recipe."""
         columns = self.columns
-        ranks = int(columns["tp"]) * int(columns["pp"]) * int(columns["dp"])
+        ranks = int(columns["tp"]) * int(columns["pp"]) * int(columns["cp"]) * int(columns["dp"])
         keys = {key: columns[column] for column, (_, keys) in COLUMNS.items() for key in keys}
         # Fewer key-value heads than heads where the family may have them.
         shape = {
@@ -70,6 +71,9 @@ _ON_DISK = (
     "dp=2 zero=3 offload_optimizer=nvme offload_parameters=nvme offload.path=disk"
     " model.layers=1 model.hidden=128 model.ffn_hidden=4096 model.vocab=256"
 )
+_BALANCED = "tied=false train.balance_loss=0.05 model.experts="
+_QWEN3_MOE = f'arch=qwen3 {_BALANCED}{{"count":4,"active":2,"ffn_hidden":96,"dense_layers":[1]}}'
+_MIXTRAL = f'arch=mixtral {_BALANCED}{{"count":4,"active":2,"ffn_hidden":96,"dense_layers":[1,3]}}'
 
 CELLS = (
     Cell("forge-dp", "replicas that keep every state", "dp=2 zero=0 arch=llama tied=false"),
@@ -107,6 +111,11 @@ CELLS = (
         "blocks of several layers recomputed across stages, dropout",
         "tp=2 pp=2 dp=2 arch=llama tied=false recompute=full recompute_every=2 dropout=0.1",
     ),
+    Cell(
+        "forge-gemma",
+        "an embedding scaled and tied on two stages, norms that add 1",
+        "pp=2 arch=gemma train.seed=4",
+    ),
     Cell("forge-bf16", "bf16 in a pipeline", "tp=2 pp=2 arch=llama precision=bf16 recompute=full"),
     Cell("transformers-zero-1", "GPT-2 of Hugging Face, optimizer shared out", "trainer=transformers dp=2"),
     Cell(
@@ -132,8 +141,7 @@ CELLS = (
     Cell(
         "transformers-experts",
         "Qwen3-MoE of Hugging Face with a dense layer, weights shared out, experts kept balanced",
-        "trainer=transformers dp=2 zero=3 arch=qwen3 tied=false recompute=full train.balance_loss=0.05 "
-        'model.experts={"count":4,"active":2,"ffn_hidden":96,"dense_layers":[1]}',
+        f"trainer=transformers dp=2 zero=3 recompute=full {_QWEN3_MOE}",
     ),
     Cell("fsdp-zero-2", "weights that stay until their backward", "trainer=fsdp dp=2 zero=2"),
     Cell(
@@ -141,8 +149,32 @@ CELLS = (
         "weights that leave after their forward, on the CPU, recomputed",
         "trainer=fsdp dp=2 zero=3 arch=llama recompute=full offload_optimizer=cpu offload_parameters=cpu",
     ),
+    Cell(
+        "fsdp-gpt-neox",
+        "GPT-NeoX of Hugging Face, SGD",
+        "trainer=fsdp dp=2 zero=3 arch=gpt-neox tied=false optimizer.type=sgd optimizer.lr=1.0",
+    ),
+    Cell(
+        "fsdp-experts",
+        "experts shared out with all weights, kept balanced, attention recomputed",
+        f"trainer=fsdp dp=2 zero=3 recompute=selective {_QWEN3_MOE}",
+    ),
     Cell("fsdp-fp16", "fp16 under a loss scale of our own", "trainer=fsdp dp=2 zero=2 precision=fp16"),
     Cell("ddp", "whole replicas, recomputed", "trainer=ddp dp=2 zero=0 arch=llama tied=false recompute=full"),
+    Cell(
+        "ddp-mistral",
+        "a window that sequences leave, attention recomputed",
+        "trainer=ddp dp=2 zero=0 arch=llama model.window=20 recompute=selective",
+    ),
+    # In fp32 rounding would decide a sign of Lion's now and then, and the losses differ by more than 1e-5.
+    Cell(
+        "ddp-lion-bf16",
+        "Lion, in bf16",
+        "trainer=ddp dp=2 zero=0 arch=llama precision=bf16 optimizer.type=lion",
+    ),
+    Cell(
+        "ddp-experts", "whole replicas of all experts, kept balanced", f"trainer=ddp dp=2 zero=0 {_QWEN3_MOE}"
+    ),
     Cell(
         "megatron-core-interleaved",
         "virtual stages, split sequences, distributed optimizer, tied, dropout",
@@ -154,11 +186,39 @@ CELLS = (
         "a pipeline alone with its plain optimizer, a tied weight on two stages",
         "trainer=megatron-core pp=2 zero=0",
     ),
-    # With experts in every layer one token's scores are so close that rounding sends it to another expert.
+    Cell(
+        "megatron-core-fp16",
+        "fp16 on two stages with a plain optimizer",
+        "trainer=megatron-core pp=2 zero=0 precision=fp16",
+    ),
+    Cell(
+        "megatron-core-parts",
+        "parts of sequences on two stages, a tied weight on both, dropout, all recomputed",
+        "trainer=megatron-core pp=2 cp=2 zero=0 recompute=full dropout=0.1",
+    ),
     Cell(
         "megatron-core-experts",
         "experts shared out over replicas of both stages, kept balanced, blocks of several layers recomputed",
-        "trainer=megatron-core pp=2 dp=2 ep=2 arch=mixtral tied=false recompute=full recompute_every=2 "
-        'train.balance_loss=0.05 model.experts={"count":4,"active":2,"ffn_hidden":96,"dense_layers":[1,3]}',
+        f"trainer=megatron-core pp=2 dp=2 ep=2 recompute=full recompute_every=2 {_MIXTRAL}",
+    ),
+    Cell(
+        "megatron-core-ep",
+        "expert parallelism alone, attention recomputed",
+        f"trainer=megatron-core dp=2 ep=2 recompute=selective {_MIXTRAL}",
+    ),
+    Cell(
+        "megatron-core-tp-ep",
+        "experts shared out over shards that split sequences and layers",
+        f"trainer=megatron-core tp=2 dp=2 ep=2 sequence_parallel=true {_MIXTRAL}",
+    ),
+    Cell(
+        "megatron-core-experts-bf16",
+        "experts in bf16, where rounding sends tokens to other ones",
+        f"trainer=megatron-core dp=2 ep=2 precision=bf16 {_MIXTRAL}",
+    ),
+    Cell(
+        "megatron-core-parts-experts",
+        "experts shared out over parts of sequences and shards of these, attention recomputed",
+        f"trainer=megatron-core tp=2 cp=2 ep=4 sequence_parallel=true recompute=selective {_MIXTRAL}",
     ),
 )

@@ -16,24 +16,10 @@ from dsforge.train import cpu_support, megatron_core, reference_model, slicing
 from dsforge.train.deepspeed_library import load
 from dsforge.train.parameters import ParameterSpec, model_parameters
 from dsforge.train.world import Groups
+from tests.support.families import LENGTH, SHAPES, VOCAB, layered
 from tests.support.recipes import plan_of
 
 CPU = torch.device("cpu")
-LENGTH, VOCAB, WINDOW = 24, 71, 7
-_LLAMA = {"hidden": 48, "heads": 6, "kv_heads": 2, "head_dim": 8, "ffn_hidden": 80}
-_GPT = {"hidden": 48, "heads": 6, "kv_heads": 6, "head_dim": 8, "ffn_hidden": 96}
-SHAPES: dict[str, dict[str, Any]] = {
-    "gpt2": {"arch": "gpt", **_GPT, "max_positions": LENGTH + 1},
-    "llama": {"arch": "llama", **_LLAMA, "rope_theta": 5e5},
-    "mistral": {"arch": "llama", **_LLAMA, "window": WINDOW},
-    "qwen2": {"arch": "qwen2", **_LLAMA},
-    "qwen2-window": {"arch": "qwen2", **_LLAMA, "window": WINDOW},
-    "qwen3": {"arch": "qwen3", **_LLAMA, "head_dim": 12, "tied": True},
-    "gpt-neox": {"arch": "gpt-neox", **_GPT},
-    "pythia": {"arch": "gpt-neox", **_GPT, "rotary_fraction": 0.5, "activation": "gelu-erf"},
-    "neox-in-turn": {"arch": "gpt-neox", **_GPT, "parallel_residual": False, "tied": True},
-    "gemma": {"arch": "gemma", **_LLAMA, "head_dim": 16},
-}
 SAMPLES = torch.randint(VOCAB, (3, LENGTH + 1), generator=torch.Generator().manual_seed(5))
 TOKENS, LABELS, IDS = SAMPLES[:, :-1], SAMPLES[:, 1:], torch.arange(3)
 Measured = tuple[float, Mapping[str, torch.Tensor]]
@@ -131,8 +117,8 @@ def measure(rank: int, folder: Path) -> None:
     groups = join(rank, folder / "store", 2)
     told: dict[str, tuple[float, float]] = {}
     for family in SHAPES:
-        for trainer, split in (("forge", False), ("megatron-core", True)):
-            plan = plan_for(family, trainer, tp=2, sequence_parallel=split)
+        for trainer in layered(family):
+            plan = plan_for(family, trainer, tp=2, sequence_parallel=trainer == "megatron-core")
             weights = restless(plan.model)
             found, expected = by_layers(plan, groups, weights), by_reference(plan.model, weights)
             told[f"{family} {trainer}"] = largest_difference(found, expected, plan, rank)

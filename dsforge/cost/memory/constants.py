@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from dsforge.catalog.yaml_tables import table
+from dsforge.cost.calibration import calibration
+from dsforge.cost.states import Keeper
 
 MIB = 2**20
 
@@ -28,7 +30,7 @@ class EngineMemory:
     last, of each kind of parallelism beyond tensor and data.
     """
 
-    states: Literal["megatron", "deepspeed", "fsdp", "nanotron"]
+    states: Keeper
     keeps_gathered: bool
     late_gradients: bool
     splits_inputs: bool
@@ -61,3 +63,9 @@ def build(rows: dict[str, Any]) -> MemoryConstants:
 def memory_constants() -> MemoryConstants:
     """Return the constants that come with this version."""
     return build(table("memory"))
+
+
+def keeper_of(trainer: str) -> Keeper:
+    """Return whose way a trainer, or an external flavour, keeps its states; one like no other DeepSpeed's."""
+    engine = memory_constants().engines.get(calibration().trainers.get(trainer, ""))
+    return engine.states if engine is not None else "deepspeed"

@@ -7,11 +7,9 @@ from typing import NamedTuple
 from dsforge.cost.job import Job
 from dsforge.cost.memory.constants import EngineMemory
 from dsforge.cost.memory.parameters import Held
-from dsforge.cost.states import MEGATRON, sums_in_fp32
+from dsforge.cost.states import ADAM, bytes_per_parameter, cuts_parameters
 from dsforge.layout.optimizers import ADAM_MOMENTS
 
-_OPTIMIZER = 12
-"""Adam's two moments and a master copy, in fp32."""
 _LEAN_OPTIMIZER = 6
 """Moments in 16 bits, and of the master copy the 16 bits that the weight lacks (Transformer Engine,
 FusedAdam's `store_param_remainders`)."""
@@ -36,20 +34,12 @@ def states(job: Job, engine: EngineMemory, held: Held) -> States:
     whole = dense + experts
     sharded = dense / dense_ranks + experts / expert_ranks
     zero = job.zero
-    if job.precision == "fp32":
-        weights, gradients, sums, optimizer = 4.0, 4.0, 0.0, 8.0
-    elif engine.states == "megatron":
-        kept = MEGATRON["fp16" if job.precision == "fp16" else "bf16"]
-        weights, gradients, sums, optimizer = 2.0, kept.kept - 2.0, 0.0, float(kept.shared)
-    elif engine.states == "fsdp":
-        weights, gradients, sums, optimizer = 4.0, 4.0, 0.0, 8.0
-    elif engine.states == "nanotron":
-        weights, gradients, sums, optimizer = 2.0, 2.0, 4.0, float(_OPTIMIZER)
-    else:
-        on_host = job.offload and zero >= 3
-        sums = 4.0 if sums_in_fp32(job.precision, zero) and not on_host else 0.0
-        weights, gradients, optimizer = 2.0, 2.0, float(_OPTIMIZER)
-    optimizer -= 4 * (ADAM_MOMENTS - job.moments)
+    precision = job.precision if job.precision in ADAM else "bf16"
+    each = bytes_per_parameter(engine.states, precision, zero)
+    weights, gradients = float(each.parameters), float(each.gradients)
+    on_host = engine.states == "deepspeed" and job.offload and zero >= 3
+    sums = 0.0 if on_host else float(each.sums)
+    optimizer = float(each.optimizer - 4 * (ADAM_MOMENTS - job.moments))
     if job.lean_optimizer:
         gradients, optimizer = 2.0, float(_LEAN_OPTIMIZER)
     if job.fp8_weights:
@@ -60,7 +50,7 @@ def states(job: Job, engine: EngineMemory, held: Held) -> States:
         # The host updates: the gradients go there as they come, or into the sums until the update.
         offloaded, update = update + 4 * sharded, 0.0
         gradients = gradients if zero < 2 and not sums else 0.0
-    kept_weights = weights * (sharded if zero >= 3 else whole)
+    kept_weights = weights * (sharded if cuts_parameters(engine.states, zero) else whole)
     offloaded_weights = 0.0
     if job.offload_parameters:
         offloaded_weights, kept_weights = kept_weights, 0.0

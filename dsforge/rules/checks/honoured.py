@@ -10,7 +10,7 @@ from dsforge.rules.facts import Facts
 from dsforge.rules.honours import unhonoured
 from dsforge.rules.registry import Found, Rule
 
-_OF_EXPERTS = ("train.balance_loss", "train.balance_over")
+_OF_EXPERTS = ("parallel.ep", "train.balance_loss", "train.balance_over")
 
 
 def _check(facts: Facts) -> Iterator[Found]:

@@ -17,7 +17,8 @@ from dsforge.cost.memory.constants import memory_constants
 from dsforge.cost.memory.parameters import stage
 from dsforge.cost.memory.stages import stage_layers
 from dsforge.layout.shape import padded_vocab, shape_of
-from dsforge.layout.stages import StageLayers, rank_parameters
+from dsforge.layout.stages import StageLayers
+from dsforge.layout.stages import held as held_by_rank
 from tests.support.recipes import ROOT
 
 GIB = 2**30
@@ -49,7 +50,7 @@ def test_parameters_are_those_of_the_layout(name: str, tp: int):
     for first, last in ((True, True), (True, False), (False, False), (False, True)):
         held = stage(job(work=work, tp=tp), 4, 0, first=first, last=last)
         assert held.experts == 0
-        assert held.dense == rank_parameters(shape, StageLayers(0, 0, 4, first, last), vocab, tp)
+        assert held.dense == held_by_rank(shape, StageLayers(0, 0, 4, first, last), vocab, tp).total
 
 
 def test_states_of_megatron_worked_by_hand():

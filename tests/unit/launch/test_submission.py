@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ Submit = Callable[[str], RunDir]
 
 
 @pytest.fixture
-def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Submit]:
     """Return a function that submits a run with a secret to a qsub of these lines of sh."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -32,6 +33,8 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
     for name in ("ssh", "qsub", "qstat", "qsig", "qdel"):
         (programs / name).write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/{name}.called\n')
         (programs / name).chmod(0o755)
+    # Started under nohup, the tests would ignore it, and so would what they submit.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     plan = make_plan(
         loaded({"cluster": {"gpus_per_node": 8}, "launch": {"launcher": "pbs", "env_from": ["HF_TOKEN"]}})
     )
@@ -42,7 +45,8 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
         (programs / "qsub").write_text(f"#!/bin/sh\n{lines}\n")
         return submit_run(request, lambda _: None)
 
-    return run
+    yield run
+    signal.signal(signal.SIGHUP, before)
 
 
 def left(folder: Path) -> tuple[RunDir, RunState]:
@@ -63,7 +67,8 @@ def test_a_job_that_is_taken_is_written_down_and_its_secrets_wait(submit: Submit
     run_dir = submit(f"echo {JOB}")
     assert run_dir.job_file("pbs").read_text() == f"{JOB}\n"
     assert run_dir.job_secrets.read_bytes() == b"HF_TOKEN=s3cret\0"
-    assert left(tmp_path)[1].state == "queued"
+    state = left(tmp_path)[1]
+    assert (state.state, state.trainer) == ("queued", "forge")
 
 
 @pytest.mark.parametrize(("word", "code"), [("INT", 130), ("TERM", 143), ("HUP", 143)])
@@ -110,7 +115,8 @@ def test_a_job_that_could_not_be_cancelled_starts_nothing(
 def test_a_job_that_may_be_there_is_told_and_can_be_kept_from_starting(
     submit: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, words: str
 ):
-    monkeypatch.setattr(batch, "_SUBMIT_SECONDS", 0.5)
+    if "sleep" in lines:
+        monkeypatch.setattr(batch, "_SUBMIT_SECONDS", 0.5)
     with pytest.raises(DsforgeError, match=words) as caught:
         submit(lines)
     assert (caught.value.code, caught.value.exit_code) == ("DSF248", 3)
@@ -128,7 +134,7 @@ def test_a_job_that_may_be_there_is_told_and_can_be_kept_from_starting(
 
 
 def test_an_id_that_was_said_before_the_program_hung_counts(submit: Submit, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(batch, "_SUBMIT_SECONDS", 0.5)
+    monkeypatch.setattr(batch, "_SUBMIT_SECONDS", 2.0)
     assert submit(f"echo {JOB}; exec sleep 30").job_file("pbs").read_text() == f"{JOB}\n"
 
 

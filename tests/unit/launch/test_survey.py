@@ -88,7 +88,7 @@ def test_processes_of_an_attempt_without_a_supervisor_are_found(tmp_path: Path):
     marks = {environment.ATTEMPT_DIR: str(tmp_path), environment.LEASE: str(lease)}
     with subprocess.Popen(["sleep", "60"], env={**os.environ, **marks}) as left:
         try:
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while not (found := [one for one in leftovers() if one.attempt == str(tmp_path)]):
                 assert time.monotonic() < deadline
             assert [(one.pids, one.is_dead) for one in found] == [((left.pid,), True)]

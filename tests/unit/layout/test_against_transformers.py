@@ -11,7 +11,7 @@ import pytest
 
 from dsforge.catalog.hf.reader import model_types
 from dsforge.layout.shape import Shape, resolve_shape
-from dsforge.layout.stages import StageLayers, rank_parameters
+from dsforge.layout.stages import StageLayers, held
 
 _LLAMA: dict[str, Any] = {
     "hidden_size": 48,
@@ -164,7 +164,7 @@ def test_a_tensor_parallel_rank_holds_its_share_of_what_is_split_and_the_rest_wh
     whole = sum(count for name, count in named.items() if _WHOLE.search(name))
     stage = StageLayers(0, 0, shape.layers, has_embedding=True, has_head=True)
     # The vocabulary, 256, is padded for TP 2 already.
-    assert rank_parameters(shape, stage, 256, 2) == whole + (sum(named.values()) - whole) // 2
+    assert held(shape, stage, 256, 2).total == whole + (sum(named.values()) - whole) // 2
 
 
 def test_a_single_key_value_head_stands_on_every_rank():
@@ -172,4 +172,4 @@ def test_a_single_key_value_head_stands_on_every_rank():
     # Per layer, one head of keys and one of values: 2 x 12 x 48.
     whole = sum(count for name, count in named.items() if _WHOLE.search(name)) + 3 * 2 * 12 * 48
     stage = StageLayers(0, 0, 3, has_embedding=True, has_head=True)
-    assert rank_parameters(shape, stage, 256, 2) == whole + (sum(named.values()) - whole) // 2
+    assert held(shape, stage, 256, 2).total == whole + (sum(named.values()) - whole) // 2

@@ -124,8 +124,20 @@ def test_a_program_that_does_not_answer_the_signal_is_not_sent_it(start, tmp_pat
     assert processes.is_alive(other)
 
 
-def test_who_ends_in_between_was_seen_once(start, tmp_path):
-    found, _ = answered(tmp_path, r0=start(f"time.sleep({stacks.GAP_SECONDS / 2})"), r1=start())
+def test_who_ends_in_between_was_seen_once(start, tmp_path, monkeypatch):
+    ends, stays = start(), start()
+    look = stacks._look
+
+    def look_and_end(trainer, *where, **when):
+        seen = look(trainer, *where, **when)
+        if trainer == ends:
+            os.kill(ends.pid, signal.SIGKILL)
+            while processes.is_alive(ends):
+                time.sleep(0.01)
+        return seen
+
+    monkeypatch.setattr(stacks, "_look", look_and_end)
+    found, _ = answered(tmp_path, r0=ends, r1=stays)
     assert {rank: len(looks) for rank, looks in found.items()} == {0: 1, 1: 2}
 
 
@@ -141,7 +153,7 @@ def test_a_tool_that_hangs_is_not_waited_for(start, tmp_path, monkeypatch):
 def test_a_look_that_never_ends_is_not_waited_for(start, tmp_path, monkeypatch):
     hangs = tmp_path / "hangs"
     os.mkfifo(hangs)
-    monkeypatch.setattr(stacks, "LOOK_SECONDS", 1.0)
+    monkeypatch.setattr(stacks, "LOOK_SECONDS", 2.0)
     looked_at, other = start(), start()
     read = stacks.linecache.getline
     # As a file does of which the server is gone.

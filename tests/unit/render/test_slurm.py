@@ -15,7 +15,7 @@ from dsforge.plan.resolve import make_plan
 from dsforge.render.bundle import render
 from tests.support.recipes import loaded
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 def _script(*changes: dict[str, Any]) -> str:

@@ -129,8 +129,8 @@ def test_a_token_is_worked_on_by_its_best_experts_alone(make_plan):
     weights = reference_model.first_weights(model, 5)
     value = torch.ones(1, 1, 16)
     weights["layers.0.mlp.router.weight"] = torch.tensor([3.0, 2.0, 1.0])[:, None].expand(3, 16) / 16
-    mixed, scores = reference_model.mix(model, weights, "layers.0.mlp", value)
-    assert scores.flatten().tolist() == pytest.approx([3.0, 2.0, 1.0])
+    mixed, went = reference_model.mix(model, weights, 0, value)
+    assert went.scores.flatten().tolist() == pytest.approx([3.0, 2.0, 1.0])
     parts_ = [
         reference_model.feed_forward(model, weights, f"layers.0.mlp.experts.{i}", value) for i in range(3)
     ]

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from dsforge.base.errors import DsforgeError
-from dsforge.train.fits import check_fits, model_difference, model_facts, parameter_entries
+from dsforge.train.fits import check_fits, layout_difference, model_difference, model_facts, parameter_entries
 from tests.support.checkpoints import facts, manifest
 
 
@@ -17,6 +17,7 @@ def test_an_equal_plan_fits(tmp_path, make_plan):
     [
         ({"layout__tp": 2}, "DSF331", "parallel.tp was 1, the plan says 2"),
         ({"layout__ep": 2}, "DSF331", "ep was 1, the plan says 2"),
+        ({"layout__cp": 2}, "DSF331", "parallel.cp was 1, the plan says 2"),
         ({"layout__zero": 3}, "DSF331", "zero was 0, the plan says 3"),
         ({"train__precision": "bf16"}, "DSF331", "train.precision was fp32, the recipe says bf16"),
         ({"layout__tp": 2, "layout__dp": 1}, "DSF331", "parallel.tp was 1, the plan says 2"),
@@ -136,3 +137,16 @@ def test_another_blend_is_another_order_of_samples(tmp_path, make_plan):
         with pytest.raises(DsforgeError, match=f"weights was 7:3, the plan says {told}$") as caught:
             check_fits(saved, other, facts(other), tmp_path)
         assert caught.value.code == "DSF332"
+
+
+@pytest.mark.parametrize(("trainer", "fits"), [("fsdp", True), ("forge", False)])
+@pytest.mark.parametrize("change", [{"layout__dp": 4}, {"layout__zero": 1}])
+def test_rows_of_fsdp_are_dealt_to_any_number_of_replicas(make_plan, trainer, fits, change):
+    before = {"layout__dp": 2, "layout__zero": 3}
+    saved, planned = (
+        make_plan(**before | more).model_copy(update={"trainer": trainer}) for more in ({}, change)
+    )
+    assert (layout_difference(manifest(saved, 3), planned) is None) == fits
+    # What the rows are of must be the same all the same.
+    other = planned.model_copy(update={"optimizer": planned.optimizer.model_copy(update={"type": "lion"})})
+    assert layout_difference(manifest(saved, 3), other) is not None

@@ -14,6 +14,7 @@ import pytest
 
 from dsforge.launch.op_cache import ops_dir
 from tests.support.needed import need_disk_kernel
+from tests.support.replica_ranks import SMALL_SCALE
 from tests.support.run_cases import STEPS, assert_equals_one_process, run_all
 
 ON_DISK = {"optimizer": "nvme", "path": "disk"}
@@ -23,6 +24,9 @@ WIDE = {"hidden": 128, "ffn_hidden": 2048}
 CASES: dict[str, dict[str, Any]] = {
     "optimizer": {"zero": 3, "model": WIDE, "offload": ON_DISK},
     "parameters-on-cpu": {"zero": 3, "model": WIDE, "offload": {**ON_DISK, "parameters": "cpu"}},
+    # At the other rate this shape doubles what fp16 rounds in every step, in memory too.
+    "fp16": {"zero": 3, "model": WIDE, "offload": ON_DISK, "train": {"precision": "fp16"}}
+    | {"optimizer": {"lr": 1e-3}},
     "parameters": {"zero": 3, "model": WIDE, "offload": ALL_ON_DISK},
     "parameters-alone": {"zero": 3, "model": WIDE, "offload": {**ALL_ON_DISK, "optimizer": "cpu"}},
     # The table of words is held while blocks are recomputed.
@@ -60,6 +64,8 @@ def told(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", CASES)
 def test_losses_are_those_of_one_process_and_a_checkpoint_changes_none(told: dict[str, Any], name: str):
     assert_equals_one_process(told[name], CASES[name])
+    scale = SMALL_SCALE if name == "fp16" else None
+    assert {step["scale"] for step in told[name]["resumed"]} == {scale}
 
 
 def test_states_were_on_the_disk(told: dict[str, Any], folder: Path):

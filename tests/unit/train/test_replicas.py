@@ -14,7 +14,16 @@ from dsforge.plan.types import Plan
 from dsforge.train import reference
 from dsforge.train.loss_scale import LossScale
 from tests.support.recipes import plan_of
-from tests.support.replica_ranks import FAR_TOO_LARGE, REPLICAS, Text, train
+from tests.support.replica_ranks import (
+    FAR_TOO_LARGE,
+    REPLICAS,
+    SMALL_SCALE,
+    Text,
+    begin_alone,
+    end_alone,
+    train,
+)
+from tests.support.run_cases import TOLERANCE
 
 EXPERTS: dict[str, Any] = {"experts": {"count": 4, "active": 2, "ffn_hidden": 40}, "balance_loss": 0.1}
 CASES: dict[str, dict[str, Any]] = {
@@ -32,11 +41,11 @@ CASES: dict[str, dict[str, Any]] = {
     "ddp-fp16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "fp16"}
     | {"recompute": "selective"},
 }
-TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3, "fp16": 1e-3}
 STEPS = 10
 
 
-def plan_for(case: dict[str, Any]) -> Plan:
+def plan_for(case: dict[str, Any], replicas: int = REPLICAS, zero: int | None = None) -> Plan:
+    """Return the plan of a case, or its model's under another number of replicas and ZeRO stage."""
     heads = {"heads": 4, "kv_heads": 4 if case["arch"] == "gpt" else 2}
     inner = {"experts": case["experts"], "ffn_hidden": None} if "experts" in case else {"ffn_hidden": 80}
     shape = {"arch": case["arch"], "layers": 2, "hidden": 32, "vocab": 61, **heads, **inner}
@@ -46,8 +55,8 @@ def plan_for(case: dict[str, Any]) -> Plan:
         {
             "trainer": case.get("trainer", "fsdp"),
             "model": {**shape, "tied": case["zero"] in (2, 3)},
-            "cluster": {"gpus_per_node": REPLICAS},
-            "parallel": {"tp": 1, "pp": 1, "dp": REPLICAS, "zero": case["zero"]},
+            "cluster": {"gpus_per_node": replicas},
+            "parallel": {"tp": 1, "pp": 1, "dp": replicas, "zero": case["zero"] if zero is None else zero},
             "offload": {"optimizer": where, "parameters": where},
             "batch": {"global": 8, "micro": 2, "seq_len": 16},
             "train": {
@@ -75,7 +84,11 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What rank 0 told of each case."""
     folder = tmp_path_factory.mktemp("ranks")
     plans = {name: plan_for(case) for name, case in CASES.items()}
+    begin_alone(folder, "zero-1", plan_for(CASES["zero-1"], replicas=1, zero=3))
     torch.multiprocessing.spawn(train, (folder, plans), REPLICAS)
+    for name, zero in (("zero-1", 2), ("zero-3-lion", 1)):
+        steps = end_alone(folder, name, plan_for(CASES[name], replicas=1, zero=zero))
+        (folder / f"{name}-end.json").write_text(json.dumps(steps))
     return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
 
 
@@ -95,6 +108,8 @@ def test_losses_are_those_of_one_process_and_a_checkpoint_changes_none(told: dic
     compared = plan.trainer == "ddp"
     assert told[name]["checked"] == {"gradients": STEPS * compared, "parameters": int(compared)}
     assert not any(step["skipped"] for step in steps)
+    scale = SMALL_SCALE if plan.train.precision == "fp16" else None
+    assert {step["scale"] for step in steps} == {scale}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -103,6 +118,25 @@ def test_the_module_with_a_spoilt_weight_is_the_first_that_is_not_finite(told: d
     assert lost["spoilt"].endswith(".weight")
     assert lost["module"] == lost["spoilt"].removesuffix(".weight")
     assert (lost["micro"], lost["gradient"]) == (0, True)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["zero"] in (0, 3)])
+def test_a_rank_holds_what_its_plan_counts(told: dict[str, Any], name: str):
+    (stage,) = plan_for(CASES[name]).layout.stages
+    # Rows that two ranks cannot share evenly are one's.
+    assert told[name]["held"] == pytest.approx(stage.state_bytes_per_rank, rel=5e-3)
+    assert stage.fp32_gradient_sum_bytes_per_rank == 0
+
+
+def _losses(steps: list[dict[str, Any]]) -> list[float]:
+    return [step["loss"] for step in steps]
+
+
+@pytest.mark.parametrize("name", ["zero-1-alone", "zero-1-end", "zero-3-lion-end"])
+def test_another_number_of_ranks_goes_on_as_if_nothing_had_happened(told: dict[str, Any], name: str):
+    """One rank's half is gone on with by two, and two ranks' by one, under another ZeRO stage."""
+    undisturbed = told[name.rpartition("-")[0]]["steps"][STEPS // 2 :]
+    assert _losses(told[name]) == pytest.approx(_losses(undisturbed), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["zero-2-fp16", "ddp-fp16"])
