@@ -41,7 +41,8 @@ def main() -> None:
     machine = measure.machine()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        words = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *FAULTS, "-k", only]
+        written = ("-o", "junit_family=xunit1", f"--junitxml={report}")
+        words = [sys.executable, "-m", "pytest", "-q", *written, *FAULTS, "-k", only]
         environ = measure.environment(OMP_NUM_THREADS="1", DSFORGE_CLUSTER_TESTS="mandatory")
         done = subprocess.run(words, cwd=measure.ROOT, env=environ, stdout=sys.stderr, check=False)
         if done.returncode != 0:

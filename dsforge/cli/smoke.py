@@ -48,6 +48,7 @@ def smoke(
     from dsforge.cli.progress import Progress
     from dsforge.ops.machine_room import max_cpu_ranks
     from dsforge.ops.smoke import smoke as run_smoke
+    from dsforge.plan.words import product
 
     loaded = load(recipe, changes, set_, profile, argument, json=json)
     plan_warned(loaded)
@@ -63,9 +64,7 @@ def smoke(
         output.as_json(result.as_dict())
     else:
         layout = result.layout
-        output.line(
-            f"layout TP {layout['tp']} x PP {layout['pp']} x DP {layout['dp']}, ZeRO-{layout['zero']}"
-        )
+        output.line(f"layout {product(layout)}, ZeRO-{layout['zero']}")
         for check in result.checks:
             output.line(f"{'pass' if check.passed else 'FAIL'}  {check.name}: {check.seen}")
         output.line(f"{'passed' if result.passed else 'failed'}; records in {result.run_dir}")

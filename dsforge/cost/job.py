@@ -135,6 +135,8 @@ class Job:
     mla_up_proj. `recompute_every`: layers between two kept inputs under full recomputation. `first_layers`,
     `last_layers`: of these stages where layers are not dealt out evenly; `ends_count`: embedding and loss
     count as a layer each in dealing. `loss`: plain, compiled, or chunked, which never holds all logits.
+    `gathers_context`: CP's ranks gather the keys and values of all, which stay for the backward; else they
+    send them on in a ring behind the attention core.
     `expert_tp`: TP of experts where it is not that of the rest; `grouped_experts`: in one kernel.
     `moments`: fp32 values that the optimizer keeps of a parameter.
     `lean_optimizer`: sums of gradients and Adam's moments in 16 bits. `deterministic`: kernels are, which
@@ -170,6 +172,7 @@ class Job:
     last_layers: int | None = None
     ends_count: bool = False
     loss: str = "plain"
+    gathers_context: bool = False
     expert_tp: int | None = None
     grouped_experts: bool = True
     lean_optimizer: bool = False

@@ -53,13 +53,13 @@ class Network:
         return 2 * (moved / rate + self._latency)
 
     def context_parallel(self, core: float) -> float:
-        """Return what of one direction's ring of keys and values the attention core does not hide."""
+        """Return one direction's keys and values; of a ring what the attention core does not hide."""
         job = self._job
         if job.cp == 1:
             return 0.0
         rate = self.port if job.tp * job.cp > self._near else self._link * _RING_SHARE
         moved = (job.cp - 1) * job.tokens * 2 * job.work.kv_width / job.tp * _HALF_BYTES
-        return max(0.0, moved / rate - core)
+        return moved / rate if job.gathers_context else max(0.0, moved / rate - core)
 
     def expert_parallel(self) -> float:
         """Return one direction's dispatch and combination of tokens; a token goes once to each node."""

@@ -57,7 +57,8 @@ def step_seconds(job: Job, constants: Calibration | None = None) -> StepSeconds:
     tensor = network.tensor_parallel() * (1 - engine.tp_hidden * job.sequence_parallel)
     ring, dispatch = network.context_parallel(layer.core), network.expert_parallel()
     forward = layer.forward + tensor + ring + dispatch
-    again = _recomputed(job, forward - (layer.last if engine.stops_early else 0.0), layer.core)
+    core = layer.core + (ring if job.gathers_context else 0.0)
+    again = _recomputed(job, forward - (layer.last if engine.stops_early else 0.0), core)
     steps = job.accumulation_steps
     layer_seconds = layer.forward + layer.backward + fixed + 2 * (tensor + ring + dispatch) + again
     if job.work.experts:

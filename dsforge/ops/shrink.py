@@ -1,10 +1,12 @@
 """Any recipe, shrunk by fixed rules to what one machine runs in minutes.
 
 Kept: architecture, tied or not, grouped-query or not, TP, PP, schedule, partition, ZeRO stage, offload,
-precision, recompute, dropout, clipping, validation, trainer. Changed, each change told: DP at most 2; layers
-two a stage (one where the recipe has no more); head count the smallest that TP and the head ratio allow;
-tiny width, vocabulary, sequence and batch; a few steps at a rate that learns in them; the built-in corpus.
-Only where the machine cannot hold TP x PP x DP ranks are TP and PP halved, the larger one first.
+precision, recompute, dropout, clipping, validation, trainer. Changed, each change told: DP at most 2; CP the
+fewest parts that divide as many; layers two a stage (one where the recipe has no more); head count the
+smallest that TP and the head ratio allow; tiny width, vocabulary, sequence and batch; a few steps at a rate
+that learns in them; the built-in corpus; fp16 to bf16 where DeepSpeed is to train on a CPU. Only where the
+machine cannot hold TP x PP x CP x DP ranks are TP and PP halved, the larger one first, then sequences left
+in one part.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.families import Experts, families
 from dsforge.catalog.hf.reader import model_row
-from dsforge.plan.types import Model, Plan
+from dsforge.plan.types import Layout, Model, Plan
 from dsforge.recipe.model import Recipe
 
 _HEAD_WIDTH = 16
@@ -85,12 +87,12 @@ def shrink(
         return after
 
     layout, model, batch = plan.layout, plan.model, plan.batch
-    tp, pp, dp = _degrees(layout.tp, layout.pp, layout.dp, max_ranks)
+    tp, pp, cp, dp = _degrees(layout, max_ranks, splits_sequences=recipe.external is None)
     limit = f"this machine holds {max_ranks} ranks"
     use("parallel.tp", layout.tp, tp, limit)
     use("parallel.pp", layout.pp, pp, limit)
     use("parallel.dp", layout.dp, dp, "two replicas show everything that more would" if dp == 2 else limit)
-    use("parallel.cp", layout.cp, 1, "a short sequence stays in one piece")
+    use("parallel.cp", layout.cp, cp, "a short sequence has few parts")
     vp = use("parallel.vp", layout.vp, _parts(layout.vp) if pp > 1 else 1, "few layers make few parts")
     why = "it needs stages, and the interleaved one virtual ones"
     schedule = use("parallel.schedule", layout.schedule, _schedule(layout.schedule, pp, vp), why)
@@ -102,11 +104,11 @@ def shrink(
     is_split = use("parallel.sequence_parallel", asked, asked and splits, whole)
     tiny = "a tiny shape trains through the same code"
     small = plan.parameters.total <= _SMALL_MODEL and _splits(plan, tp)
-    ep = use("parallel.ep", layout.ep, gcd(layout.ep, tp * dp), "ranks of a stage that are left")
+    ep = use("parallel.ep", layout.ep, gcd(layout.ep, tp * cp * dp), "ranks of a stage that are left")
     shape = _own_shape(plan) if small else _tiny_shape(plan, tp, pp, vp, ep)
     if learn_fast:
         shape["vocab"] = min(shape["vocab"], _VOCAB)
-    seq_len = use("batch.seq_len", batch.seq_len, min(batch.seq_len, _SEQ_LEN), tiny)
+    seq_len = use("batch.seq_len", batch.seq_len, min(batch.seq_len, _tokens(tp, cp)), tiny)
     shape |= _tiny_window(plan, seq_len)
     for key, own, shrunk in _shape_changes(model, shape):
         use(f"model.{key}", own, shrunk, tiny)
@@ -142,13 +144,14 @@ def shrink(
         "version": 1,
         "name": f"{plan.name[:_LONGEST_NAME]}-smoke",
         "model": shape,
-        "cluster": {"nodes": 1, "gpus_per_node": tp * pp * dp, "gpu": gpu},
+        "cluster": {"nodes": 1, "gpus_per_node": tp * pp * cp * dp, "gpu": gpu},
         "parallel": {
             "vp": vp,
             "ep": ep,
             "schedule": schedule,
             "tp": tp,
             "pp": pp,
+            "cp": cp,
             "dp": dp,
             "sequence_parallel": is_split,
             "zero": layout.zero,
@@ -159,6 +162,12 @@ def shrink(
         "train": {
             **plan.train.model_dump(exclude={"eval_samples"}),
             "steps": steps,
+            "precision": use(
+                "train.precision",
+                plan.train.precision,
+                _precision(recipe, plan, gpu),
+                "DeepSpeed computes in fp16 on GPUs",
+            ),
             "recompute_every": block,
             **validation,
         },
@@ -173,6 +182,13 @@ def shrink(
         **({"external": recipe.external.model_dump(mode="json")} if recipe.external else {}),
     }
     return Shrunk(data, tuple(changes))
+
+
+def _precision(recipe: Recipe, plan: Plan, gpu: str) -> str:
+    """Return the precision that is computed in there; an external program's own rows say what it takes."""
+    asked = plan.train.precision
+    stays = recipe.external is not None or capabilities(recipe.trainer).computes(asked, gpu)
+    return asked if stays else "bf16"
 
 
 def _shape_changes(model: Model, shape: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -221,21 +237,31 @@ def _schedule(schedule: str, pp: int, vp: int) -> str:
     return "1f1b" if needs_more else schedule
 
 
-def _degrees(tp: int, pp: int, dp: int, max_ranks: int) -> tuple[int, int, int]:
-    dp = min(dp, 2)
-    while tp * pp * dp > max_ranks and max(tp, pp) > 2:
+def _tokens(tp: int, cp: int) -> int:
+    """Return a tiny sequence's, which CP cuts into twice as many equal stretches, and TP a part of it."""
+    unit = 2 * cp * tp if cp > 1 else 1
+    return max(1, _SEQ_LEN // unit) * unit
+
+
+def _degrees(layout: Layout, max_ranks: int, *, splits_sequences: bool) -> tuple[int, int, int, int]:
+    """Return TP, PP, CP and DP. `splits_sequences`: also on a CPU, where external programs cannot."""
+    tp, pp, dp = layout.tp, layout.pp, min(layout.dp, 2)
+    cp = _parts(layout.cp) if splits_sequences else 1
+    while tp * pp * cp * dp > max_ranks and max(tp, pp) > 2:
         if tp >= pp:
             tp //= 2
         else:
             pp //= 2
-    if tp * pp * dp > max_ranks:
+    if tp * pp * cp * dp > max_ranks:
         dp = 1
+    if tp * pp * cp > max_ranks:
+        cp = 1
     while tp * pp > max_ranks and max(tp, pp) > 1:
         if tp >= pp:
             tp = max(1, tp // 2)
         else:
             pp = max(1, pp // 2)
-    return tp, pp, dp
+    return tp, pp, cp, dp
 
 
 def _splits(plan: Plan, tp: int) -> bool:
@@ -285,9 +311,9 @@ def _fixed(plan: Plan) -> dict[str, Any]:
     return kept
 
 
-def _parts(vp: int) -> int:
-    """Return the fewest virtual stages that are still several and divide as many."""
-    return next((part for part in range(2, vp + 1) if vp % part == 0), 1)
+def _parts(degree: int) -> int:
+    """Return the fewest virtual stages, or parts of sequences, that are still several and divide as many."""
+    return next((few for few in range(2, degree + 1) if degree % few == 0), 1)
 
 
 def _tiny_shape(plan: Plan, tp: int, pp: int, vp: int, ep: int) -> dict[str, Any]:

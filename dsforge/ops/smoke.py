@@ -118,7 +118,7 @@ def smoke(
         passed=passed,
         checks=tuple(checks),
         changes=small.changes,
-        layout={"tp": layout.tp, "pp": layout.pp, "dp": layout.dp, "zero": layout.zero},
+        layout={"tp": layout.tp, "pp": layout.pp, "dp": layout.dp, "cp": layout.cp, "zero": layout.zero},
         losses=tuple(outcome.losses.values()),
         validation_losses=outcome.validation_losses,
         run_dir=next((one.run_dir for one in failed if one.run_dir), outcome.run_dir),

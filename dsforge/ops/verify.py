@@ -224,6 +224,7 @@ def _judge(
             "tp": layout.tp,
             "pp": layout.pp,
             "dp": layout.dp,
+            "cp": layout.cp,
             "ep": layout.ep,
             "vp": layout.vp,
             "zero": layout.zero,

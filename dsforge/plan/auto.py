@@ -141,15 +141,16 @@ def _given_stage(recipe: SettledRecipe, out: Resolved) -> tuple[int, str] | None
 
 def _stage_of_replicas(recipe: SettledRecipe, out: Resolved, trainer: Capabilities) -> tuple[int, str] | None:
     """Return the one ZeRO stage that offload or a single replica leave, and why."""
-    offload = recipe.offload
+    assert out.dp is not None
+    offload, is_single = recipe.offload, out.dp * recipe.parallel.cp == 1
     if trainer.offloads_together and offload.parameters != "none":
         return 3, "the only one whose shards of parameters are offloaded"
     least = least_stage(offload.optimizer, offload.parameters) if trainer.deepspeed else 0
-    if least == 3 or (least and out.dp == 1):
+    if least == 3 or (least and is_single):
         return least, "the lowest under which DeepSpeed offloads to these places"
-    if out.dp == 1 and recipe.train.precision == "fp32" and trainer.takes("parallel.zero", 0):
+    if is_single and recipe.train.precision == "fp32" and trainer.takes("parallel.zero", 0):
         return 0, "one replica: there is nothing to share states with"
-    if out.dp == 1 and trainer.deepspeed:
+    if is_single and trainer.deepspeed:
         return 1, "one replica; in 16 bits DeepSpeed's ZeRO-0 trains wrongly (DSF122)"
     return None
 

@@ -140,5 +140,6 @@ def job_of(plan: Plan, shape: str | None = None) -> Job | str:
         recompute_every=train.recompute_every,
         first_layers=layout.stages[0].layers,
         last_layers=layout.stages[-1].layers,
+        gathers_context=plan.external is None,
         expert_tp=1 if layout.ep > 1 else None,
     )

@@ -44,7 +44,9 @@ def checkpoint_bytes(plan: Plan) -> int:
     """Return the bytes of weights and optimizer states, which a checkpoint keeps."""
     precision = plan.train.precision if plan.train.precision in ADAM else "bf16"
     each = bytes_per_parameter(keeper_of(engine_of_plan(plan)), precision, plan.layout.zero)
-    return plan.parameters.total * (each.parameters + each.optimizer)
+    # Megatron's optimizer holds fp32 gradients in fp16, too, which no checkpoint keeps.
+    optimizer = min(each.optimizer, ADAM[precision].optimizer)
+    return plan.parameters.total * (each.parameters + optimizer)
 
 
 def run_cost(plan: Plan, step_seconds: float, prices: Prices) -> RunCost:

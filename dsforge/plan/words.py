@@ -9,17 +9,23 @@ PLAIN_SCHEDULE, PLAIN_OPTIMIZER = "1f1b", "adamw"
 _DEGREES = ("tp", "pp", "dp", "zero", "world_size")
 
 
+def product(layout: Mapping[str, Any]) -> str:
+    """Return the degrees whose product is the world; KeyError."""
+    cp = layout.get("cp", 1)
+    return f"TP {layout['tp']} x PP {layout['pp']}{f' x CP {cp}' if cp > 1 else ''} x DP {layout['dp']}"
+
+
 def degrees(plan: Mapping[str, Any]) -> str:
     """Return the degrees whose product is the world, and what stands within them; KeyError."""
     layout = plan["layout"]
-    cp, ep, vp = (layout.get(name, 1) for name in ("cp", "ep", "vp"))
+    ep, vp = (layout.get(name, 1) for name in ("ep", "vp"))
     schedule = layout.get("schedule", PLAIN_SCHEDULE)
     within = [f"EP {ep}"] if ep > 1 else []
     within += [f"{vp} virtual stages each"] if vp > 1 else []
     within += [f"schedule {schedule}"] if layout["pp"] > 1 and schedule != PLAIN_SCHEDULE else []
     within += ["sequences split over TP"] if layout.get("sequence_parallel") else []
     told = f" ({', '.join(within)})" if within else ""
-    return f"TP {layout['tp']} x PP {layout['pp']}{f' x CP {cp}' if cp > 1 else ''} x DP {layout['dp']}{told}"
+    return product(layout) + told
 
 
 def choices(plan: Mapping[str, Any]) -> list[str]:

@@ -175,7 +175,9 @@ class TrainSection(Section):
         "default: 256 in whole batches.",
     )
     precision: Literal["fp32", "bf16", "fp16"] = Field(
-        default="bf16", description="Precision of weights and math."
+        default="bf16",
+        description="Precision of weights and math; fp16 has a loss scale that adapts, and needs a GPU "
+        "under DeepSpeed.",
     )
     recompute: Literal["none", "selective", "full", "auto"] = Field(
         default="none",

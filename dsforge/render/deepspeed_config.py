@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dsforge.cost.states import sums_in_fp32
+from dsforge.layout.loss_scale import FIRST_POWER, LEAST, STEPS_TO_RAISE
 from dsforge.plan.types import Plan
 from dsforge.render.deepspeed_autotp import autotp_section
 from dsforge.render.deepspeed_offload import AIO, offload_sections
@@ -49,7 +50,14 @@ def deepspeed_config(plan: Plan) -> dict[str, Any]:
     if plan.offload.optimizer == "nvme":
         config["aio"] = dict(AIO)
     if plan.train.precision == "fp16":
-        config["fp16"] = {"enabled": True}
+        config["fp16"] = {
+            "enabled": True,
+            "loss_scale": 0,  # adapts
+            "initial_scale_power": FIRST_POWER,
+            "loss_scale_window": STEPS_TO_RAISE,
+            "hysteresis": 1,  # the first overflow lowers it
+            "min_loss_scale": LEAST,
+        }
     if plan.train.precision == "bf16":
         config["bf16"] = {"enabled": True}
         if sums_in_fp32(plan.train.precision, plan.layout.zero):

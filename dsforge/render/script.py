@@ -9,6 +9,7 @@ import jinja2
 from dsforge.base import shell
 from dsforge.base.resources import folder
 from dsforge.plan.types import Plan
+from dsforge.plan.words import product
 from dsforge.records import environment
 from dsforge.render.program import uses_deepspeed
 
@@ -47,6 +48,7 @@ def script(launcher: str, plan: Plan, **facts: object) -> str:
     shared: dict[str, object] = {
         "name": comment(plan.name),
         "layout": layout,
+        "degrees": product(layout.model_dump()),
         "variables": [
             {"line": f"export {name}={shell.quote(value)}", "why": why}
             for name, value, why in _variables(plan)

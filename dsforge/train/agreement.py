@@ -7,6 +7,7 @@ from typing import Any
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
+from dsforge.layout.loss_scale import FIRST_POWER, LEAST, STEPS_TO_RAISE
 from dsforge.plan.types import Optimizer, Plan
 
 _DEFAULTS: dict[str, Any] = {"bf16.enabled": False, "fp16.enabled": False}
@@ -16,7 +17,7 @@ _DEFAULTS: dict[str, Any] = {"bf16.enabled": False, "fp16.enabled": False}
 def planned_values(plan: Plan) -> dict[str, Any]:
     """Return what the engine's configuration must say, by dotted key."""
     batch, optimizer = plan.batch, plan.optimizer
-    bf16 = plan.train.precision == "bf16"
+    bf16, fp16 = (plan.train.precision == one for one in ("bf16", "fp16"))
     planned = {
         "train_batch_size": batch.global_size,
         "train_micro_batch_size_per_gpu": batch.micro,
@@ -29,11 +30,15 @@ def planned_values(plan: Plan) -> dict[str, Any]:
         if plan.model.hf_config is not None and plan.layout.tp > 1
         else None,
         "bf16.enabled": bf16,
-        "fp16.enabled": False,
+        "fp16.enabled": fp16,
         "data_types.grad_accum_dtype": "fp32" if bf16 and plan.layout.zero >= 1 else None,
         "scheduler": None,
         **_optimizer_values(optimizer),
     }
+    if fp16:
+        # A scale that adapts, from its first value down at the first overflow.
+        planned |= {"fp16.loss_scale": 0, "fp16.hysteresis": 1, "fp16.min_loss_scale": LEAST}
+        planned |= {"fp16.initial_scale_power": FIRST_POWER, "fp16.loss_scale_window": STEPS_TO_RAISE}
     if plan.layout.sequence_parallel and plan.layout.pp > 1:
         # What a stage sends differs from shard to shard, and a part of each is not all of it.
         planned |= {"pipeline.pipe_partitioned": False, "pipeline.grad_partitioned": False}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,15 @@ from dsforge.train.core_states import file_of, load_states, save_states
 from dsforge.train.engine_protocol import StepResult
 from dsforge.train.held import Piece
 from dsforge.train.loss import Loss
+from dsforge.train.loss_scale import LossScale
+from dsforge.train.precision import DTYPES
 from dsforge.train.quiet import no_chatter
 from dsforge.train.reader import batch_ids
+from dsforge.train.rows import Rows
 from dsforge.train.world import Coordinates
 
 Micro = tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]
-"""Tokens [b, s], ids of their samples [b], labels [b, s]; stages inside a pipeline have the ids alone."""
+"""A part's tokens [b, s], ids of its samples [b], labels [b, s]; stages inside a pipeline have ids alone."""
 
 
 class CoreEngine:
@@ -56,8 +60,8 @@ class CoreEngine:
         self._loss = loss
         self._where = where
         self._device = device
-        sharded = plan.layout.zero == 1
-        how = DistributedDataParallelConfig(grad_reduce_in_fp32=True, use_distributed_optimizer=sharded)
+        sharded, fp16 = plan.layout.zero == 1, plan.train.precision == "fp16"
+        how = DistributedDataParallelConfig(grad_reduce_in_fp32=not fp16, use_distributed_optimizer=sharded)
         config = chunks[0].config
         config.finalize_model_grads_func = finalize_model_grads
         with no_chatter(), cuda_names(device):
@@ -65,6 +69,9 @@ class CoreEngine:
             self._optimizer = get_megatron_optimizer(
                 optimizer_config(plan), self._chunks, use_gloo_process_groups=False
             )
+        self._scale = LossScale() if fp16 else None
+        if fp16:
+            config.grad_scale_func = self._optimizer.scale_loss
         self.modules = tuple(self._chunks)
         # Replicas are summed first, then the two stages.
         self.ties_bitwise = True
@@ -97,14 +104,18 @@ class CoreEngine:
         for chunk in self._chunks:
             chunk.zero_grad_buffer()
         self._optimizer.zero_grad()
+        scale = self._scale.value if self._scale else None
+        if scale is not None:
+            for part in self._optimizer.chained_optimizers:
+                part.grad_scaler.scale.fill_(scale)
         loss = self._losses(batches, forward_only=False)
         self.before_update()
         with cuda_names(self._device):
-            # Without clipping the optimizer would not tell it.
-            norm = self._optimizer.get_grad_norm() if self.plan.optimizer.grad_clip == 0 else None
-            _, measured, _ = self._optimizer.step()
+            taken, measured, _ = self._optimizer.step()
+        norm = float(measured) if taken else math.inf
+        skipped = self._scale is not None and not self._scale.follow(norm)
         self.steps_done += 1
-        return StepResult(loss=loss, grad_norm=float(measured if norm is None else norm))
+        return StepResult(loss, norm, scale, skipped)
 
     def reduced_gradients(self) -> Mapping[str, Piece]:
         """Return each parameter's gradient, or what the distributed optimizer gives this rank of it."""
@@ -152,15 +163,16 @@ class CoreEngine:
             mean += torch.stack(losses).mean()
         # Only the last stage adds something.
         dist.all_reduce(mean, group=parallel_state.get_pipeline_model_parallel_group())
-        dist.all_reduce(mean, group=parallel_state.get_data_parallel_group())
-        return float(mean) / self.plan.layout.dp
+        dist.all_reduce(mean, group=parallel_state.get_data_parallel_group(with_context_parallel=True))
+        return float(mean) / (self.plan.layout.dp * self.plan.layout.cp)
 
     def _micros(self, batches: Batches) -> Iterator[Micro]:
         batch, layout = self.plan.batch, self.plan.layout
+        rows = Rows(layout.cp, self._where.part).of_part(batch.seq_len // layout.cp, self._device)
         for micro in range(batch.accumulation_steps):
             if self._where.stage in (0, layout.pp - 1):
                 (tokens, samples), labels = next(batches)
-                yield tokens, samples, labels
+                yield tokens[:, rows], samples, labels[:, rows]
             else:
                 # Such a stage is sent no ids; they follow from the step.
                 ids = batch_ids(batch, layout.dp, self._where.replica, self.steps_done, micro)
@@ -172,27 +184,28 @@ class CoreEngine:
         def loss_of(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             assert labels is not None
             loss = self._loss(logits, labels)
-            # The schedule divides the loss in place.
-            return loss, loss.detach().clone()
+            # The schedule multiplies by CP, as if all parts' losses had been added up, and divides in place.
+            return loss / self.plan.layout.cp, loss.detach()
 
         return chunk(tokens, samples), loss_of
 
     def save_files(self, folder: Path) -> None:
         """Write this rank's part of a checkpoint; OSError or RuntimeError when it cannot be written."""
-        save_states(file_of(folder, dist.get_rank()), self.parameters, self._updaters(), self.steps_done)
+        path = file_of(folder, dist.get_rank())
+        save_states(path, self.parameters, self._updaters(), self.steps_done, self._scale)
 
     def load_files(self, folder: Path) -> None:
         """Load this rank's part of a whole checkpoint, no code in it; DsforgeError DSF334 names a bad file.
 
         The optimizer's options stay the plan's.
         """
-        self.steps_done = load_states(file_of(folder, dist.get_rank()), self.parameters, self._updaters())
+        path = file_of(folder, dist.get_rank())
+        self.steps_done, self._scale = load_states(path, self.parameters, self._updaters(), self._scale)
 
 
 def optimizer_config(plan: Plan) -> OptimizerConfig:
     """Return megatron-core's description of the plan's optimizer."""
-    options = plan.optimizer
-    bf16 = plan.train.precision == "bf16"
+    options, precision = plan.optimizer, DTYPES[plan.train.precision]
     return OptimizerConfig(
         optimizer="adam",
         lr=options.lr,
@@ -202,7 +215,10 @@ def optimizer_config(plan: Plan) -> OptimizerConfig:
         adam_beta2=options.betas[1],
         adam_eps=options.eps,
         clip_grad=options.grad_clip,
-        bf16=bf16,
-        params_dtype=torch.bfloat16 if bf16 else torch.float32,
+        bf16=precision is torch.bfloat16,
+        fp16=precision is torch.float16,
+        # Ours moves it: with experts megatron-core has two optimizers, whose scales would part.
+        loss_scale=LossScale().value if precision is torch.float16 else None,
+        params_dtype=precision,
         use_distributed_optimizer=plan.layout.zero == 1,
     )

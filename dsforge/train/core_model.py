@@ -19,6 +19,7 @@ from dsforge.train.layers import (
     entrance,
     transformer_config,
 )
+from dsforge.train.precision import DTYPES
 from dsforge.train.recompute import block_size, run
 from dsforge.train.world import Groups
 
@@ -87,11 +88,13 @@ class Chunk(MegatronModule):
 def make_chunks(plan: Plan, groups: Groups, stage: Stage) -> list[Chunk]:
     """Return the chunks of a stage, in the order that a micro-batch passes them."""
     layout = plan.layout
-    precision = torch.bfloat16 if plan.train.precision == "bf16" else torch.float32
+    precision = DTYPES[plan.train.precision]
     ours = {
         "sequence_parallel": layout.sequence_parallel,
+        "context_parallel_size": layout.cp,
         "params_dtype": precision,
         "bf16": precision is torch.bfloat16,
+        "fp16": precision is torch.float16,
         **expert_options(plan),
     }
     # Layers are built one by one; told of stages they would count themselves anew.

@@ -19,6 +19,7 @@ _MODULES = (
     "distributed.param_and_grad_buffer",
     "optimizer.clip_grads",
     "optimizer.distrib_optimizer",
+    "optimizer.grad_scaler",
     "optimizer.optimizer",
     "pipeline_parallel.p2p_communication",
     "pipeline_parallel.schedules",

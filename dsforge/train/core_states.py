@@ -7,6 +7,7 @@ saved as PyTorch's optimizer holds them, in its order, so that one format serves
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from torch import nn
 from dsforge.records.checkpoint import NotWhole
 from dsforge.train.checkpoint import TAG, load_file
 from dsforge.train.fits import not_whole
+from dsforge.train.loss_scale import LossScale
 
 
 def file_of(folder: Path, rank: int) -> Path:
@@ -27,6 +29,7 @@ def save_states(
     parameters: Mapping[str, nn.Parameter],
     optimizers: Iterable[torch.optim.Optimizer],
     steps_done: int,
+    scale: LossScale | None,
 ) -> None:
     """Write a rank's file; OSError or RuntimeError when it cannot be written."""
     path.parent.mkdir(exist_ok=True)
@@ -35,7 +38,8 @@ def save_states(
         (_plain(master), {name: _plain(state) for name, state in states.items()})
         for master, states in _masters(optimizers)
     ]
-    torch.save({"steps": steps_done, "weights": weights, "masters": masters}, path)
+    kept = {"loss_scale": asdict(scale)} if scale else {}
+    torch.save({"steps": steps_done, "weights": weights, "masters": masters, **kept}, path)
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -45,9 +49,15 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def load_states(
-    path: Path, parameters: Mapping[str, nn.Parameter], optimizers: Iterable[torch.optim.Optimizer]
-) -> int:
-    """Load a rank's file and return the steps that were done; DsforgeError DSF334 when it does not fit."""
+    path: Path,
+    parameters: Mapping[str, nn.Parameter],
+    optimizers: Iterable[torch.optim.Optimizer],
+    scale: LossScale | None,
+) -> tuple[int, LossScale | None]:
+    """Load a rank's file and return the steps that were done, and the loss scale where there is one.
+
+    DsforgeError DSF334 when it does not fit.
+    """
     kept = load_file(path.parent, str(path), map_location="cpu")
     masters = list(_masters(optimizers))
     try:
@@ -57,10 +67,10 @@ def load_states(
         for (master, states), (values, held) in zip(masters, saved, strict=True):
             master.copy_(values)
             states.update({name: state.to(_device_of(name, master)) for name, state in held.items()})
+        return steps, LossScale(**kept["loss_scale"]) if scale else None
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         reason = f"holds other tensors than this layout has ({type(error).__name__})"
         raise not_whole(path.parent, NotWhole(path, reason)) from None
-    return steps
 
 
 def _masters(

@@ -18,7 +18,8 @@ from dsforge.train.balance import balance_of
 from dsforge.train.context import RankContext
 from dsforge.train.hf_recompute import recompute_blocks
 from dsforge.train.hugging_face import WithLoss, bare_model, global_tensors, set_weights
-from dsforge.train.torch_engine import PRECISIONS, TorchEngine
+from dsforge.train.precision import DTYPES
+from dsforge.train.torch_engine import TorchEngine
 
 __all__ = ["build", "global_tensors", "import_libraries", "make_groups"]
 
@@ -56,7 +57,7 @@ def build(
     recompute_blocks(model, plan.train)
     module: nn.Module = WithLoss(model, balance_of(plan))
     if plan.train.precision != "fp32":
-        module = Autocast(module, device, PRECISIONS[plan.train.precision])
+        module = Autocast(module, device, DTYPES[plan.train.precision])
     wrapped = DistributedDataParallel(
         module,
         device_ids=[device] if device.type == "cuda" else None,

@@ -1,7 +1,8 @@
 """States on a disk: a folder of the run's own under `offload.path`, and what a checkpoint keeps of them.
 
 DeepSpeed copies the files that it swaps by, and forgets what is too small to be swapped and the number of
-steps. So a checkpoint holds a file a rank and group of parameters: fp32 weights and the optimizer's states.
+steps. So a checkpoint holds a file a rank and group of parameters: fp32 weights and the optimizer's states,
+with the loss scale in fp16.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def save(folder: Path, number: int, optimizer: Any) -> None:
         }
         path = _path(folder, number, group)
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save({"weights": weights.detach().clone(), "states": states}, path)
+        content = {"weights": weights.detach().clone(), "states": states, **_scale(optimizer)}
+        torch.save(content, path)
 
 
 @torch.no_grad()
@@ -86,13 +88,18 @@ def load(folder: Path, number: int, optimizer: Any) -> None:
         content = load_file(folder, str(path), "cpu")
         if (
             not isinstance(content, dict)
-            or content.keys() != {"weights", "states"}
+            or content.keys() != {"weights", "states", *_scale(optimizer)}
             or content["weights"].shape != weights.shape
         ):
             raise not_whole(folder, NotWhole(path, "does not hold this rank's states"))
         weights.copy_(content["weights"])
         optimizer.optimizer.state[weights] = content["states"]
         optimizer._reassign_or_swap_out_partitioned_parameters(group)
+        vars(optimizer.loss_scaler).update(content.get("loss_scale", {}))
+
+
+def _scale(optimizer: Any) -> dict[str, dict[str, Any]]:
+    return {"loss_scale": vars(optimizer.loss_scaler)} if optimizer.dynamic_loss_scale else {}
 
 
 def _groups(optimizer: Any) -> Iterator[tuple[int, torch.Tensor]]:

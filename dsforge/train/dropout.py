@@ -14,10 +14,13 @@ from enum import IntEnum
 
 import torch
 
+from dsforge.train.rows import Rows
+
 _GAMMA = 0x9E3779B97F4A7C15 - 2**64
 _MIXES = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 _LAST_SHIFT = 31
 """SplitMix64's constants, as the signed numbers that torch calculates with."""
+_WHOLE = Rows()
 
 
 class Site(IntEnum):
@@ -71,23 +74,27 @@ class Dropout:
         return torch.where(kept, value * (1 / (1 - self.rate)), 0.0)
 
     def hidden(
-        self, value: torch.Tensor, samples: torch.Tensor, *, training: bool, first_row: int = 0
+        self, value: torch.Tensor, samples: torch.Tensor, *, training: bool, rows: Rows = _WHOLE
     ) -> torch.Tensor:
         """Return hidden states [s, b, h] of samples [b], dropped where training; the same on every shard.
 
-        `first_row`: where in the sequence this shard's begin; 0 without sequence parallelism.
+        `rows`: which of the sequence they are of.
         """
         if not (self.rate and training):
             return value
         length, _, width = value.shape
-        rows = torch.arange(first_row, first_row + length, device=value.device)[:, None, None]
+        numbers = rows.of_shard(length, value.device)[:, None, None]
         channels = torch.arange(width, device=value.device)
-        return self._drop(value, self._kept(samples[:, None], rows, channels))
+        return self._drop(value, self._kept(samples[:, None], numbers, channels))
 
     def chances(self, value: torch.Tensor, samples: torch.Tensor, first_head: int) -> torch.Tensor:
-        """Return attention probabilities [b, heads, query, key] of a shard's heads, dropped."""
+        """Return attention probabilities [b, heads, query, key] of a shard's heads, dropped.
+
+        The queries are the last rows of those that the keys are of.
+        """
         _, heads, queries, keys = value.shape
-        query, key = (torch.arange(size, device=value.device) for size in (queries, keys))
+        key = torch.arange(keys, device=value.device)
+        query = key[keys - queries :]
         # Head by head: a number has eight bytes, and all heads at once would fill a GPU.
         kept = [
             self._kept(samples[:, None, None], head, query[:, None], key)

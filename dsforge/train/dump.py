@@ -29,13 +29,14 @@ def dump(
     layout: Layout,
     folder: Path,
 ) -> None:
-    """Write one file a shard and stage, by replica 0, and by others whose experts that one lacks.
+    """Write one file a shard and stage, by replica 0's part 0, and by others whose experts that one lacks.
 
     Tensors stand under their global names; metadata `dsforge` holds the shard's number and every cut.
     """
-    first = where.replica == 0
-    # Ranks of a stage deal out its experts in turn, whatever their shard and replica.
-    has_first = where.replica * layout.tp + where.shard < layout.ep if layout.ep > 1 else first
+    copy = where.replica * layout.cp + where.part
+    first = copy == 0
+    # Ranks of a stage deal out its experts in turn, whatever their shard, part and replica.
+    has_first = copy * layout.tp + where.shard < layout.ep if layout.ep > 1 else first
     tensors = {
         name: whole for name, whole in tensors.items() if (has_first if specs[name].of_expert else first)
     }
@@ -52,7 +53,7 @@ def dump(
     }
     folder.mkdir(parents=True, exist_ok=True)
     about = json.dumps({"stage": where.stage, "shard": where.shard, "parameters": cuts}, sort_keys=True)
-    place = f"stage-{where.stage:03d}-shard-{where.shard:03d}-replica-{where.replica:03d}"
+    place = f"stage-{where.stage:03d}-shard-{where.shard:03d}-replica-{copy:03d}"
     save_file(dict(tensors), folder / f"{place}.safetensors", metadata={"dsforge": about})
 
 

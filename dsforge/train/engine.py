@@ -19,6 +19,7 @@ from dsforge.train import disk, optimizers
 from dsforge.train.batches import Batches
 from dsforge.train.checkpoint import TAG, load_file
 from dsforge.train.engine_protocol import StepResult
+from dsforge.train.engine_scale import EngineScale
 from dsforge.train.fits import not_whole
 from dsforge.train.fused import with_usable_optimizer
 from dsforge.train.held import Piece, dealt_out
@@ -102,6 +103,7 @@ class Engine:
         self.before_update: Callable[[], None] = lambda: None
         """Called once a step on every rank, when the gradients are there and the optimizer begins."""
         self._own_norm: float | None = None
+        self._scale = EngineScale(self.deepspeed.optimizer) if plan.train.precision == "fp16" else None
         self._losses: list[torch.Tensor] = []
         if self.pipeline:
             self._keep_losses(module)
@@ -161,7 +163,8 @@ class Engine:
         assert norm is not None, "the engine reports no gradient norm"
         # Outside of 16 bits nothing overflows that would be right in another step.
         skipped = self.plan.train.precision != "fp32" and getattr(self.deepspeed.optimizer, "overflow", False)
-        return StepResult(loss=loss, grad_norm=float(norm), skipped=bool(skipped))
+        scale = self._scale.follow() if self._scale else None
+        return StepResult(loss, float(norm), scale, bool(skipped))
 
     def _pipeline_step(self, batches: Batches) -> float:
         self._losses = []
@@ -220,7 +223,7 @@ class Engine:
         if self.plan.offload.optimizer == "nvme":
             disk.load(folder, dist.get_rank(), self.deepspeed.optimizer)
             return
-        from deepspeed.runtime.fp16.loss_scaler import LossScaler
+        from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
         from deepspeed.runtime.zero.config import ZeroStageEnum
         from deepspeed.utils.tensor_fragment import fragment_address
 
@@ -231,7 +234,8 @@ class Engine:
         ]
         # The engine itself would unpickle whatever stands in the files.
         self.deepspeed.checkpoint_engine.load = partial(load_file, folder)
-        with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]), no_chatter():
+        classes = [DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address]
+        with torch.serialization.safe_globals(classes), no_chatter():
             loaded, _ = self.deepspeed.load_checkpoint(str(folder), tag=TAG)
         if loaded is None:
             raise not_whole(folder, NotWhole(folder / TAG, "lacks files of the engine"))

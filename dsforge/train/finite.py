@@ -130,7 +130,8 @@ def named(ranks: Sequence[int], layout: Layout, hosts: Sequence[str] = ()) -> st
     spots = []
     for rank in ranks[:_MOST_NAMED]:
         where = coordinates(rank, layout)
-        spot = f"rank {rank} (stage {where.stage}, replica {where.replica})"
+        part = f", part {where.part}" if layout.cp > 1 else ""
+        spot = f"rank {rank} (stage {where.stage}, replica {where.replica}{part})"
         spots.append(spot + (f" on {hosts[rank]}" if hosts else ""))
     more = [f"{len(ranks) - _MOST_NAMED} more"] if len(ranks) > _MOST_NAMED else []
     return ", ".join(spots + more)

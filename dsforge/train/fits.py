@@ -24,9 +24,9 @@ _FREE_OF_CONFIG = frozenset({"initializer_range", "bos_token_id", "eos_token_id"
 """The same of a Hugging Face config."""
 _CONFIG = "hf_config."
 _UNSET = "not set"
-_UNWRITTEN = {"vp": 1, "ep": 1, "fp16": 0}
+_UNWRITTEN = {"vp": 1, "cp": 1, "ep": 1, "fp16": 0}
 """Facts of a layout that stand in a manifest only where they are something else."""
-_DEGREES = ("tp", "pp", "vp", "ep", "dp", "zero")
+_DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp", "zero")
 """In this order a message names the first that differs: DP follows from the others."""
 _STATES = "_states"
 _WRITTEN = ("trainer", "train", "optimizer", "batch")
@@ -46,6 +46,8 @@ def layout_facts(plan: Plan) -> dict[str, int]:
         facts["states_on_disk"] = 1
     if layout.vp > 1:
         facts["vp"] = layout.vp
+    if layout.cp > 1:
+        facts["cp"] = layout.cp
     if layout.ep > 1:
         facts["ep"] = layout.ep
     facts |= {f"layers_of_stage_{stage.stage}": stage.layers for stage in layout.stages}

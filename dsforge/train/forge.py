@@ -34,7 +34,7 @@ def make_groups(layout: Layout) -> world.Groups:
         topology=world.topology(layout),
         shard=tensor.rank(),
         tensor=tensor,
-        alone=parallel_state.get_context_parallel_group(),
+        context=parallel_state.get_context_parallel_group(),
     )
 
 

@@ -27,7 +27,8 @@ from dsforge.train.balance import balance_of
 from dsforge.train.context import RankContext
 from dsforge.train.hf_recompute import blocks, recompute_blocks
 from dsforge.train.hugging_face import WithLoss, bare_model, global_tensors, set_weights
-from dsforge.train.torch_engine import PRECISIONS, TorchEngine
+from dsforge.train.precision import DTYPES
+from dsforge.train.torch_engine import TorchEngine
 
 __all__ = ["build", "global_tensors", "import_libraries", "make_groups"]
 
@@ -63,7 +64,7 @@ def build(
 
 def shard(module: nn.Module, model: nn.Module, plan: Plan, device: torch.device) -> None:
     """Cut the blocks of a model and then what is left of the module around it."""
-    low = PRECISIONS[plan.train.precision]
+    low = DTYPES[plan.train.precision]
     offload = OffloadPolicy()
     if plan.offload.parameters == "cpu":
         offload = CPUOffloadPolicy(pin_memory=device.type == "cuda")

@@ -22,6 +22,7 @@ from dsforge.train.balance import Balance, balance_of
 from dsforge.train.context import RankContext
 from dsforge.train.hf_names import from_hugging_face
 from dsforge.train.hf_recompute import attention_name, recompute_blocks
+from dsforge.train.precision import DTYPES
 
 if TYPE_CHECKING:
     from dsforge.train.engine import Engine
@@ -94,7 +95,7 @@ def make_model(plan: Plan, device: torch.device, ds_config: dict[str, Any]) -> n
 
     With ZeRO-3 no rank ever holds more than its share: parameters are dealt out as they are made.
     """
-    precision = torch.bfloat16 if plan.train.precision == "bf16" else torch.float32
+    precision = DTYPES[plan.train.precision]
     return bare_model(plan, precision, _dealt_out(ds_config) if plan.layout.zero == 3 else device)
 
 

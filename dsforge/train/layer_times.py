@@ -26,10 +26,10 @@ from dsforge.base.errors import DsforgeError
 from dsforge.plan.types import Plan
 from dsforge.records.layer_times import LayerTimes, PieceTime
 from dsforge.train import cpu_support, forge, initial
+from dsforge.train.precision import DTYPES
 
 REPEATS = 15
 _WARM_UP = 3
-_PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 Piece = Callable[[], torch.Tensor]
 """Runs forward; gradients flow back from what it returns to weights and to what it received."""
@@ -75,7 +75,7 @@ def pieces(plan: Plan, device: torch.device) -> dict[str, Piece]:
     model = WholeModel(piece_specs(small, groups), loss, block_size(train))
     specs = {spec.name: spec for spec in model_parameters(small.model)}
     initial.fill(global_parameters(model, specs), specs, small, 0)
-    model.to(device=device, dtype=_PRECISIONS[train.precision])
+    model.to(device=device, dtype=DTYPES[train.precision])
     row = list(model.pieces)
     at = next(index for index, piece in enumerate(row) if isinstance(piece, Layer))
     embeddings, layers, ends = row[:at], row[at : at + 1], row[at + 1 :]

@@ -41,6 +41,7 @@ from dsforge.train.dropout import Dropout, Site
 from dsforge.train.experts import expert_mlp, global_name, has_experts
 from dsforge.train.norms import HeadNorm, Norm
 from dsforge.train.parallel_layer import ParallelLayer
+from dsforge.train.rows import Rows
 from dsforge.train.world import Groups
 
 Flow = tuple[torch.Tensor, torch.Tensor]
@@ -96,7 +97,7 @@ def transformer_config(model: Model, tp: int, **options: Any) -> TransformerConf
     )
 
 
-def _dropout_add(dropout: Dropout, running: Running) -> Callable[..., Any]:
+def _dropout_add(dropout: Dropout, running: Running, rows: Rows) -> Callable[..., Any]:
     """Return what megatron-core asks for, with the mode and whether to fuse, for each use."""
 
     def add(
@@ -108,7 +109,7 @@ def _dropout_add(dropout: Dropout, running: Running) -> Callable[..., Any]:
         value, bias = with_bias
         value = value if bias is None else value + bias
         assert running.samples is not None
-        mixed = dropout.hidden(value, running.samples, training=training, first_row=running.first_row)
+        mixed = dropout.hidden(value, running.samples, training=training, rows=rows)
         return residual + mixed
 
     def for_mode(training: bool, _fused: bool) -> Callable[..., torch.Tensor]:
@@ -118,7 +119,7 @@ def _dropout_add(dropout: Dropout, running: Running) -> Callable[..., Any]:
 
 
 def _layer_spec(
-    model: Model, train: Train, groups: Groups, index: int, running: Running
+    model: Model, train: Train, groups: Groups, index: int, running: Running, rows: Rows
 ) -> TransformerLayerSubmodules:
     norm = ModuleSpec(module=Norm, params={"unit_offset": model.unit_offset_norm})
     of_heads = ModuleSpec(module=HeadNorm, params={"group": groups.tensor}) if model.qk_norm else IdentityOp
@@ -138,6 +139,7 @@ def _layer_spec(
                     window=model.window_of(index),
                     dropout=attention,
                     running=running,
+                    rows=rows,
                     recompute=selective,
                 ),
                 linear_proj=RowParallelLinear,
@@ -145,10 +147,10 @@ def _layer_spec(
                 k_layernorm=of_heads,
             ),
         ),
-        self_attn_bda=_dropout_add(after_attention, running),
+        self_attn_bda=_dropout_add(after_attention, running, rows),
         pre_mlp_layernorm=norm,
         mlp=expert_mlp() if has_experts(model, index) else _dense_mlp(),
-        mlp_bda=_dropout_add(after_mlp, running),
+        mlp_bda=_dropout_add(after_mlp, running, rows),
     )
 
 
@@ -162,22 +164,28 @@ class Entrance:
     """What happens to embedded tokens before the first layer gets them."""
 
     dropout: Dropout
-    parts: Any = None
-    """The TP group that shares out the rows of a sequence; None leaves them whole."""
+    rows: Rows
+    shards: Any
+    """The TP group, which may share out the rows of a part."""
 
     def __call__(self, hidden: torch.Tensor, samples: torch.Tensor, *, training: bool) -> Flow:
-        """Return this shard's hidden states of embedded tokens [s, b, h] of whole sequences, and the ids."""
-        first_row = 0
-        if self.parts is not None:
-            hidden = scatter_to_sequence_parallel_region(hidden, group=self.parts)
-            first_row = self.parts.rank() * hidden.shape[0]
-        return self.dropout.hidden(hidden, samples, training=training, first_row=first_row), samples
+        """Return this shard's hidden states of a part's embedded tokens [s, b, h], and the ids."""
+        if self.rows.shards > 1:
+            hidden = scatter_to_sequence_parallel_region(hidden, group=self.shards)
+        return self.dropout.hidden(hidden, samples, training=training, rows=self.rows), samples
+
+
+def rows_of(config: TransformerConfig, groups: Groups) -> Rows:
+    """Return which rows of sequences this rank's layers work on."""
+    parts, shards = groups.context, groups.tensor
+    place = (shards.size(), shards.rank()) if config.sequence_parallel else (1, 0)
+    return Rows(parts.size(), parts.rank(), *place)
 
 
 def entrance(train: Train, config: TransformerConfig, groups: Groups) -> Entrance:
     """Return what stands behind a model's last embedding."""
     dropout = Dropout.at(train.dropout, train.seed, Site.EMBEDDING)
-    return Entrance(dropout, groups.tensor if config.sequence_parallel else None)
+    return Entrance(dropout, rows_of(config, groups), groups.tensor)
 
 
 class WordEmbedding(nn.Module):
@@ -242,9 +250,9 @@ class PositionEmbedding(nn.Module):
         self.table = nn.Embedding(model.max_positions, model.hidden)
 
     def forward(self, flow: Flow) -> Flow:
-        """Return hidden states with the positions 0..s-1 added."""
+        """Return hidden states of a part's rows with their positions added."""
         hidden, samples = flow
-        positions = torch.arange(hidden.shape[0], device=hidden.device)
+        positions = self.entrance.rows.of_part(hidden.shape[0], hidden.device)
         hidden = hidden + self.table(positions).unsqueeze(1)
         return self.entrance(hidden, samples, training=self.training)
 
@@ -254,13 +262,13 @@ class PositionEmbedding(nn.Module):
 
 
 @cache
-def rotary_angles(length: int, width: int, theta: float, device: torch.device) -> torch.Tensor:
-    """Return the rotary angles [s, 1, 1, width] in fp32 (Su et al. 2021, equation 15).
+def rotary_angles(rows: Rows, count: int, width: int, theta: float, device: torch.device) -> torch.Tensor:
+    """Return the rotary angles [s, 1, 1, width] of a part's `count` rows in fp32 (Su et al. 2021, eq. 15).
 
     A head's channels from `width` on stay as they are.
     """
     half = torch.arange(0, width, 2, dtype=torch.float32, device=device) / width
-    turns = torch.outer(torch.arange(length, dtype=torch.float32, device=device), 1.0 / theta**half)
+    turns = torch.outer(rows.of_part(count, device).float(), 1.0 / theta**half)
     return torch.cat((turns, turns), dim=-1)[:, None, None, :]
 
 
@@ -275,26 +283,25 @@ class Layer(nn.Module):
         self.running = Running()
         self.theta = model.rope_theta if model.position == "rope" else None
         self.rotary_dim = model.rotary_dim
-        self.parts = config.tensor_model_parallel_size if config.sequence_parallel else 1
-        self.part = groups.shard if config.sequence_parallel else 0
+        self.rows = rows_of(config, groups)
         kind = ParallelLayer if model.parallel_residual else TransformerLayer
         self.body = kind(
             config,
-            _layer_spec(model, train, groups, index, self.running),
+            _layer_spec(model, train, groups, index, self.running, self.rows),
             layer_number=index + 1,
+            # Told of stages, layers that are built one by one would count themselves anew.
             pg_collection=ProcessGroupCollection(
-                tp=groups.tensor, pp=groups.alone, cp=groups.alone, **groups.experts
+                tp=groups.tensor, pp=None, cp=groups.context, **groups.experts
             ),
         )
 
     def forward(self, flow: Flow) -> Flow:
         """Return hidden states after this layer."""
         hidden, self.running.samples = flow
-        rows = hidden.shape[0]
-        self.running.first_row = self.part * rows
         angles = None
         if self.theta is not None:
-            angles = rotary_angles(self.parts * rows, self.rotary_dim, self.theta, hidden.device)
+            count = self.rows.shards * hidden.shape[0]
+            angles = rotary_angles(self.rows, count, self.rotary_dim, self.theta, hidden.device)
         return self.body(hidden, attention_mask=None, rotary_pos_emb=angles)[0], self.running.samples
 
     def global_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:

@@ -1,8 +1,7 @@
 """The factor that keeps small gradients of fp16 from vanishing: lowered where they overflow, else raised.
 
-Source: Micikevicius et al. 2018 (Mixed Precision Training, arXiv:1710.03740), section 3.2; first value and
-steps between raises as in PyTorch's GradScaler. The decision falls on the norm that every rank knows, so that
-ranks agree without asking.
+The decision falls on the norm that every rank knows, so that ranks agree without asking. Where DeepSpeed
+trains, it is DeepSpeed's own that decides, by the same figures (`engine_scale`).
 """
 
 from __future__ import annotations
@@ -13,17 +12,14 @@ from dataclasses import dataclass
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
-
-_FIRST = 2.0**16
-_LEAST = 1.0
-_STEPS_TO_RAISE = 2000
+from dsforge.layout.loss_scale import FIRST_POWER, LEAST, STEPS_TO_RAISE
 
 
 @dataclass(slots=True)
 class LossScale:
     """`value` multiplies the loss; `calm_steps` have passed since it was last changed."""
 
-    value: float = _FIRST
+    value: float = 2.0**FIRST_POWER
     calm_steps: int = 0
 
     def follow(self, scaled_norm: float) -> bool:
@@ -33,16 +29,21 @@ class LossScale:
         """
         if math.isfinite(scaled_norm):
             self.calm_steps += 1
-            if self.calm_steps == _STEPS_TO_RAISE:
+            if self.calm_steps == STEPS_TO_RAISE:
                 self.value, self.calm_steps = 2 * self.value, 0
             return True
-        if self.value <= _LEAST:
-            raise DsforgeError(
-                "DSF781",
-                "gradients overflow fp16 even with a loss scale of 1",
-                Place(host=socket.gethostname()),
-                "lower optimizer.lr, or train in bf16, whose range is that of fp32",
-                ExitCode.FINDINGS,
-            )
+        if self.value <= LEAST:
+            raise overflows_unscaled()
         self.value, self.calm_steps = self.value / 2, 0
         return False
+
+
+def overflows_unscaled() -> DsforgeError:
+    """Return the error of gradients that overflow without any scale."""
+    return DsforgeError(
+        "DSF781",
+        "gradients overflow fp16 even with a loss scale of 1",
+        Place(host=socket.gethostname()),
+        "lower optimizer.lr, or train in bf16, whose range is that of fp32",
+        ExitCode.FINDINGS,
+    )

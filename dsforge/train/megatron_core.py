@@ -49,6 +49,7 @@ def make_groups(layout: Layout) -> world.Groups:
         layout.tp,
         layout.pp,
         layout.vp if layout.vp > 1 else None,
+        context_parallel_size=layout.cp,
         expert_model_parallel_size=layout.ep,
         expert_tensor_parallel_size=layout.expert_tp,
         create_gloo_process_groups=False,
@@ -58,7 +59,7 @@ def make_groups(layout: Layout) -> world.Groups:
         topology=_Places(),
         shard=tensor.rank(),
         tensor=tensor,
-        alone=parallel_state.get_context_parallel_group(),
+        context=parallel_state.get_context_parallel_group(),
         experts={
             "ep": parallel_state.get_expert_model_parallel_group(),
             "expt_tp": parallel_state.get_expert_tensor_parallel_group(),

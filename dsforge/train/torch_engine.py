@@ -20,8 +20,6 @@ from dsforge.train.engine_protocol import StepResult
 from dsforge.train.held import Piece, held, piece_of
 from dsforge.train.loss_scale import LossScale
 
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
 
 class TorchEngine:
     """A wrapped module, fp32 weights and an optimizer; every rank must call each method.

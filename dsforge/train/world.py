@@ -25,17 +25,18 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """Where a rank stands: tensor-parallel shard, pipeline stage, data-parallel replica."""
+    """Where a rank stands: tensor-parallel shard, pipeline stage, replica, and part of sequences."""
 
     shard: int
     stage: int
     replica: int
+    part: int = 0
 
 
 def coordinates(rank: int, layout: Layout) -> Coordinates:
     """Return a rank's place, in the order of `dsforge.layout.ranks`."""
-    at = Degrees(layout.tp, layout.pp, layout.dp).coordinates(rank)
-    return Coordinates(shard=at.tp, stage=at.pp, replica=at.dp)
+    at = Degrees(layout.tp, layout.pp, layout.dp, layout.cp).coordinates(rank)
+    return Coordinates(shard=at.tp, stage=at.pp, replica=at.dp, part=at.cp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +50,21 @@ class Seat:
     stage: int
     replica: int
     device: str
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
     """`topology` maps ranks to coordinates; `shard` is this rank's as its layers know it.
 
-    For layers that split: `tensor` is the TP group, `alone` holds this rank only, `experts` are those that
+    For layers that split: `tensor` is the TP group and `context` the CP group, `experts` are those that
     megatron-core's experts ask for, by name.
     """
 
     topology: Any
     shard: int
     tensor: Any = None
-    alone: Any = None
+    context: Any = None
     experts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -153,6 +155,7 @@ def check_seats(seats: list[Seat], plan: Plan) -> None:
             "rank": (expected, seat.rank),
             "stage": (where.stage, seat.stage),
             "replica": (where.replica, seat.replica),
+            "part": (where.part, seat.part),
             "shard": (where.shard, seat.shard),
             "device": (plan.accelerator, seat.device.partition(":")[0]),
         }
@@ -184,6 +187,7 @@ def gather_seats(context: RankContext, groups: Groups, device: torch.device) -> 
         stage=place.pipe,
         replica=place.data,
         device=str(device),
+        part=0 if groups.context is None else groups.context.rank(),
     )
     gathered: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, asdict(own))

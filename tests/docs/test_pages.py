@@ -63,7 +63,7 @@ def test_the_reference_holds_every_key_with_what_it_does():
     assert set(rows) == set(fields())
     assert rows["parallel.zero"][:3] == ["0, 1, 2, 3, auto", "auto", "execution"]
     assert rows["batch.global"][1:3] == ["required", "convergence"]
-    assert "**forge takes `fp32`, `bf16`**: fp16 needs a loss scale" in rows["train.precision"][3]
+    assert "**forge takes `1f1b`, `gpipe`**: DeepSpeed's pipeline engine" in rows["parallel.schedule"][3]
 
 
 def test_the_reference_holds_every_command_with_its_options():

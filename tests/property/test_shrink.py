@@ -108,7 +108,7 @@ def test_shipped_recipes_keep_tp_and_pp_on_sixteen_ranks():
         recipe = load_recipe(path)
         before = make_plan(recipe).layout
         plan = make_plan(_shrunk(recipe, 16)[0])
-        if before.tp * before.pp * 2 <= 16:
+        if before.tp * before.pp * before.cp * 2 <= 16:
             assert (plan.layout.tp, plan.layout.pp, plan.layout.dp) == (
                 before.tp,
                 before.pp,

@@ -154,6 +154,13 @@ BROKEN = (
         "zero: 0",
         "parallel.zero=1",
     ),
+    Broken(
+        "DSF122",
+        (("gpu: cpu", "gpu: v100-sxm-32gb"), ("zero: 1", "zero: 0"), ("fp32", "fp16")),
+        "zero: 0",
+        "parallel.zero=1",
+    ),
+    _one("DSF813", "fp32", "fp16", "precision", "train.precision=bf16"),
     _one("DSF121", "zero: 1", "zero: 0", "zero: 0", "parallel.zero=1"),
     Broken(
         "DSF130",
@@ -610,7 +617,6 @@ NOT_HONOURED = {
     "parallel.ep": "2",
     "parallel.schedule": "interleaved",
     "offload.parameters": "nvme",
-    "train.precision": "fp16",
     "train.balance_loss": "0.01",
     "checkpoint.init": "weights",
     "monitor.wandb": "true",

@@ -15,6 +15,7 @@ COLUMNS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tp": ("1", ("parallel.tp",)),
     "pp": ("1", ("parallel.pp",)),
     "dp": ("1", ("parallel.dp",)),
+    "cp": ("1", ("parallel.cp",)),
     "ep": ("1", ("parallel.ep",)),
     "vp": ("1", ("parallel.vp",)),
     "zero": ("1", ("parallel.zero",)),
@@ -55,7 +56,7 @@ class Cell:
     def changes(self) -> list[str]:
         """Return the cell as changes of a recipe."""
         columns = self.columns
-        ranks = int(columns["tp"]) * int(columns["pp"]) * int(columns["dp"])
+        ranks = int(columns["tp"]) * int(columns["pp"]) * int(columns["cp"]) * int(columns["dp"])
         keys = {key: columns[column] for column, (_, keys) in COLUMNS.items() for key in keys}
         # Fewer key-value heads than heads where the family may have them.
         shape = {
@@ -165,6 +166,16 @@ CELLS = (
         "trainer=megatron-core pp=2 zero=0",
     ),
     Cell(
+        "megatron-core-fp16",
+        "fp16 on two stages with a plain optimizer",
+        "trainer=megatron-core pp=2 zero=0 precision=fp16",
+    ),
+    Cell(
+        "megatron-core-parts",
+        "parts of sequences on two stages, a tied weight on both, dropout, all recomputed",
+        "trainer=megatron-core pp=2 cp=2 zero=0 recompute=full dropout=0.1",
+    ),
+    Cell(
         "megatron-core-experts",
         "experts shared out over replicas of both stages, kept balanced, blocks of several layers recomputed",
         f"trainer=megatron-core pp=2 dp=2 ep=2 recompute=full recompute_every=2 {_MIXTRAL}",
@@ -183,5 +194,10 @@ CELLS = (
         "megatron-core-experts-bf16",
         "experts in bf16, where rounding sends tokens to other ones",
         f"trainer=megatron-core dp=2 ep=2 precision=bf16 {_MIXTRAL}",
+    ),
+    Cell(
+        "megatron-core-parts-experts",
+        "experts shared out over parts of sequences and shards of these, attention recomputed",
+        f"trainer=megatron-core tp=2 cp=2 ep=4 sequence_parallel=true recompute=selective {_MIXTRAL}",
     ),
 )

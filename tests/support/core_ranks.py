@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from dsforge.train.context import RankContext
 from dsforge.train.samples import Sources
 from dsforge.train.schedule import learning_rate
 from dsforge.train.world import coordinates
-from tests.support.replica_ranks import Text, checked
+from tests.support.replica_ranks import SMALL_SCALE, Text, checked
 
 
 def train(rank: int, folder: Path, plan: Plan) -> None:
@@ -51,12 +52,15 @@ def train(rank: int, folder: Path, plan: Plan) -> None:
     checks = checked(first, context)
     steps = _steps(first, plan, range(half))
     checks.parameters(half, is_kept=True)
+    if first._scale is not None:
+        first._scale.value = SMALL_SCALE
     first.save_files(folder)
     dist.barrier()
     steps += _steps(first, plan, range(half, plan.train.steps))
     second = megatron_core.build(context, groups, device, restored=True)
     second.load_files(folder)
     again = _steps(second, plan, range(half, plan.train.steps))
+    overflow = _overflow(second, first, plan) if second._scale is not None else None
     before = [float(loss) for loss in second.micro_losses]
     text = micro_batches(Text(plan), plan, replica_of(plan), range(1))  # type: ignore[arg-type]  # samples by id, too
     losses = [one.evaluate(text, 1) for one in (second,)]
@@ -68,6 +72,7 @@ def train(rank: int, folder: Path, plan: Plan) -> None:
             "checked": checks.made,
             "steps": steps,
             "again": again,
+            "overflow": overflow,
             "validation": losses,
         }
         (folder / "told.json").write_text(json.dumps(told))
@@ -77,7 +82,28 @@ def train(rank: int, folder: Path, plan: Plan) -> None:
 def _steps(engine: Any, plan: Plan, steps: range) -> list[list[float]]:
     batches = micro_batches(Text(plan), plan, replica_of(plan), steps)  # type: ignore[arg-type]  # samples by id, too
     made = (engine.step(batches, learning_rate(step, plan.train.steps, plan.optimizer)) for step in steps)
-    return [[result.loss, result.grad_norm] for result in made]
+    return [[result.loss, result.grad_norm, result.loss_scale] for result in made]
+
+
+def _overflow(engine: Any, calm: Any, plan: Plan) -> dict[str, Any]:
+    """Take a step in which the gradient of an expert overflows on one rank, and tell what it changed.
+
+    `calm`: an engine that is where this one was; both then go on.
+    """
+    before = {name: weight.detach().clone() for name, weight in engine.parameters.items()}
+    scale = engine._scale.value
+    expert = next(weight for name, weight in engine.parameters.items() if ".experts." in name)
+    spoil = expert.register_hook(lambda gradient: gradient.fill_(math.inf) if dist.get_rank() else gradient)
+    batches = micro_batches(Text(plan), plan, replica_of(plan), range(1))  # type: ignore[arg-type]  # samples by id, too
+    result = engine.step(batches, plan.optimizer.lr)
+    spoil.remove()
+    return {
+        "skipped": result.skipped,
+        "same_weights": all(torch.equal(before[name], now) for name, now in engine.parameters.items()),
+        "scales": [scale, engine._scale.value],
+        "after": [[loss, norm] for loss, norm, _ in _steps(engine, plan, range(3))],
+        "without": [[loss, norm] for loss, norm, _ in _steps(calm, plan, range(3))],
+    }
 
 
 def replica_of(plan: Plan) -> int:

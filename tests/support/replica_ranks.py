@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,13 @@ from dsforge.train.recorder import Recorder
 from dsforge.train.samples import Sources
 from dsforge.train.schedule import learning_rate
 from dsforge.train.torch_engine import TorchEngine
-from dsforge.train.world import Groups
+from dsforge.train.world import Groups, coordinates, topology
 
 REPLICAS = 2
 _GROUPS: dict[tuple[str, int], Groups] = {}
 FAR_TOO_LARGE = 2.0**60
+SMALL_SCALE = 2.0**12
+"""Other than the first, so that whoever goes on from a checkpoint must have it from there."""
 
 
 class Text:
@@ -56,11 +59,19 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
     torch.set_num_threads(1)
     # What DeepSpeed reads itself.
     os.environ |= {"DS_ACCELERATOR": "cpu", "LOCAL_RANK": str(rank)}
+    if any(not capabilities(plan.trainer).computes(plan.train.precision, "cpu") for plan in plans.values()):
+        _let_deepspeed_take_fp16()
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=REPLICAS)
     for name, plan in plans.items():
         half = plan.train.steps // 2
         context = context_of(rank, folder, plan)
         engine = _build(context, restored=False)
+        if plan.train.precision == "fp16":
+            # Whatever such a step leaves behind, the others would show.
+            overflowed = _overflow(engine, plan, rank)
+            if rank == 0:
+                (folder / f"{name}-overflow.json").write_text(json.dumps(overflowed))
+            _use_scale(engine, SMALL_SCALE)
         checks = checked(engine, context)
         gradients: list[int] = []
         if isinstance(engine, TorchEngine):
@@ -89,10 +100,8 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
             joined = _steps(again, plan, rank, range(half, plan.train.steps))
             if rank == 0:
                 (folder / f"{alone(name)}.json").write_text(json.dumps(joined))
-        if plan.train.precision == "fp16":
-            overflowed = _overflow(engine, plan, rank)
-            if rank == 0:
-                (folder / f"{name}-overflow.json").write_text(json.dumps(overflowed))
+        if plan.layout.pp > 1:
+            continue  # a rank has no second layer
         lost = _lost(engine, checks, plan, rank)
         if rank == 0:
             (folder / f"{name}-lost.json").write_text(json.dumps(lost))
@@ -165,16 +174,34 @@ def _lost(engine: Any, checks: Checks, plan: Plan, rank: int) -> dict[str, Any]:
 
 
 def _overflow(engine: Any, plan: Plan, rank: int) -> dict[str, Any]:
-    """Take a step whose gradients overflow, and tell what it changed."""
+    """Take a first step whose gradients overflow, and tell what it changed."""
     before = whole_shards(engine.parameters)
-    engine._scale = LossScale(FAR_TOO_LARGE)
+    _use_scale(engine, FAR_TOO_LARGE)
     (step,) = _steps(engine, plan, rank, range(1))
     after = whole_shards(engine.parameters)
     return {
         **step,
-        "next_scale": engine._scale.value,
+        "next_scale": _scale(engine),
         "same_weights": all(torch.equal(before[name], after[name]) for name in before),
     }
+
+
+def _let_deepspeed_take_fp16() -> None:
+    """Tell DeepSpeed that this CPU computes in fp16: PyTorch does, by whatever instructions there are."""
+    from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+
+    CPU_Accelerator.is_fp16_supported = lambda _self: True
+
+
+def _use_scale(engine: Any, value: float) -> None:
+    if hasattr(engine, "deepspeed"):
+        engine.deepspeed.optimizer.loss_scaler.cur_scale = value
+    else:
+        engine._scale = LossScale(value)
+
+
+def _scale(engine: Any) -> float:
+    return engine.deepspeed.optimizer.loss_scale if hasattr(engine, "deepspeed") else engine._scale.value
 
 
 def checked(engine: Engine, context: RankContext) -> Checks:
@@ -211,16 +238,20 @@ def _build(context: RankContext, *, restored: bool) -> Engine:
     trainer = trainer_module(context.plan.trainer)
     device = torch.device("cpu")
     trainer.import_libraries(device)
-    # A process makes megatron-core's groups once.
-    key = (context.plan.trainer, context.plan.layout.tp)
+    # A process makes megatron-core's groups once; stages are no matter of theirs.
+    layout = context.plan.layout
+    key = (context.plan.trainer, layout.tp)
     if key not in _GROUPS:
-        _GROUPS[key] = trainer.make_groups(context.plan.layout)
-    engine: Engine = trainer.build(context, _GROUPS[key], device, restored=restored)
+        _GROUPS[key] = trainer.make_groups(layout)
+    groups = _GROUPS[key]
+    if capabilities(context.plan.trainer).deepspeed:
+        groups = replace(groups, topology=topology(layout))
+    engine: Engine = trainer.build(context, groups, device, restored=restored)
     return engine
 
 
 def _batches(plan: Plan, rank: int, steps: range) -> Any:
-    return micro_batches(Text(plan), plan, rank // plan.layout.tp, steps)  # type: ignore[arg-type]  # samples by id, too
+    return micro_batches(Text(plan), plan, coordinates(rank, plan.layout).replica, steps)  # type: ignore[arg-type]  # samples by id, too
 
 
 def _steps(engine: Engine, plan: Plan, rank: int, steps: range) -> list[dict[str, Any]]:

@@ -58,6 +58,10 @@ class Capabilities:
         """Tell whether a key's value is one that the trainer honours."""
         return key not in self.honours or value in self.honours[key].values
 
+    def computes(self, precision: str, accelerator: str) -> bool:
+        """Tell whether it trains in a precision there: DeepSpeed takes no fp16 on a CPU without it."""
+        return not (self.deepspeed and precision == "fp16" and accelerator == "cpu")
+
 
 @cache
 def capabilities(trainer: str) -> Capabilities:

@@ -72,8 +72,8 @@ def _core(job: Job) -> float:
     heads = work.heads / job.tp
     if job.flash_attention:
         # A ring keeps the keys and values it sends on.
-        sent = 2 * _HALF * work.kv_width / job.tp if job.cp > 1 else 0.0
-        return _LOGSUM * heads + sent
+        copies = 0 if job.cp == 1 else job.cp if job.gathers_context else 1
+        return _LOGSUM * heads + copies * 2 * _HALF * work.kv_width / job.tp
     return (_DROPPED_SCORES if work.dropout else _SCORES) * heads * work.seq_len / job.cp
 
 

@@ -65,7 +65,7 @@ class Jobs:
         """Take what all candidates share.
 
         `fixed` holds gpus, seq_len, global_batch, precision, partition, recompute_every, moments, dropout,
-        attention_dropout and whole_tables.
+        attention_dropout, whole_tables and gathers_context.
         """
         self._shape, self._known, self._fixed, self._divisor = shape, known, fixed, divisor
         self._works: dict[int, Work] = {}
@@ -105,6 +105,7 @@ class Jobs:
             moments=fixed["moments"],
             first_layers=first,
             last_layers=last,
+            gathers_context=fixed["gathers_context"],
             expert_tp=1 if one.ep > 1 else None,
         )
 

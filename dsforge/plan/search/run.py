@@ -101,6 +101,7 @@ def searcher(recipe: Recipe, shape: Shape, hardware: Hardware, known: Measured, 
         "dropout": recipe.train.dropout,
         "attention_dropout": recipe.train.attention_dropout,
         "whole_tables": capabilities(recipe.trainer).whole_tables,
+        "gathers_context": recipe.external is None,
     }
     jobs = Jobs(shape, known, fixed, vocab_divisor(recipe))
     legality = Legality(recipe, shape, hardware, base, nodes)

@@ -171,8 +171,10 @@ def check_hosts(hosts: Hosts, layout: Layout, file: str, *, spares: int = 0) -> 
 def _uneven(hosts: Hosts, layout: Layout) -> list[str]:
     """Return what ranks on every slot would do to the groups of a plan: TP ranks are consecutive."""
     told, world = [], sum(hosts.values())
-    if world % (layout.tp * layout.pp):
-        told.append(f"all slots make {world} ranks, which TP {layout.tp} x PP {layout.pp} does not divide")
+    if world % (layout.tp * layout.pp * layout.cp):
+        parts = f" x CP {layout.cp}" if layout.cp > 1 else ""
+        degrees = f"TP {layout.tp} x PP {layout.pp}{parts}"
+        told.append(f"all slots make {world} ranks, which {degrees} does not divide")
     names = list(hosts)
     for at, host in enumerate(names):
         if hosts[host] % layout.tp and len(names) > 1:

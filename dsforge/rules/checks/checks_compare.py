@@ -15,11 +15,12 @@ def _check(facts: Facts) -> Iterator[Found]:
     if facts.dp is None or facts.zero is None:
         return
     parallel = recipe.parallel
+    copies = facts.dp * parallel.cp
     without_replicas = parallel.tp > 1 or (parallel.pp > 1 and facts.shape.tied)
     dealt_out = facts.zero == 3 or facts.capabilities.cuts_parameters
     compared = {
-        "gradients_every": facts.dp > 1 or without_replicas,
-        "parameters_every": (facts.dp > 1 and not dealt_out) or without_replicas,
+        "gradients_every": copies > 1 or without_replicas,
+        "parameters_every": (copies > 1 and not dealt_out) or without_replicas,
     }
     for key in (key for key, is_compared in compared.items() if getattr(checks, key) and not is_compared):
         yield Found(

@@ -124,6 +124,15 @@ def test_grouped_queries_and_gated_mlps():
     assert layer_bytes(job, _PLAIN, experts=False).kept == expected
 
 
+def test_keys_and_values_that_are_gathered_stay_and_of_a_ring_those_sent_on():
+    """Of one token a part holds its own keys and values, and beside them those that it was sent."""
+    one = _layers(tp=1, flash_attention=True)
+    ring, gathered = (replace(one, cp=4, gathers_context=gathers) for gathers in (False, True))
+    kept = [layer_bytes(job, _PLAIN, experts=False).kept for job in (one, ring, gathered)]
+    both = 2 * 2 * one.work.kv_width
+    assert [kept[1] - kept[0], kept[2] - kept[0]] == [both, 4 * both]
+
+
 def test_experts_keep_what_is_sent_to_them():
     experts = Experts(count=64, chosen=6, width=1408, shared=2)
     work = Work(27, 2048, 16, 16, 128, 11264, 163840, 4096, gated=True, experts=experts)

@@ -145,6 +145,20 @@ def test_one_all_reduce_moves_what_a_ring_moves():
     assert Network(job(), constants).tensor_parallel() == pytest.approx(2 * (moved / rate + latency))
 
 
+def test_a_gathering_is_waited_for_and_a_ring_as_far_as_the_core_hides_it_not():
+    """Each of 4 parts takes in the keys and values of the 3 others over the network: two of 2 bytes."""
+    own = job(pp=1, dp=2, cp=4, global_batch=64)
+    gathers = replace(own, gathers_context=True)
+    network = Network(gathers, calibration())
+    wanted = 3 * 512 * 2 * 12288 / 8 * 2 / network.port
+    assert network.context_parallel(1.0) == pytest.approx(wanted)
+    ring = Network(own, calibration())
+    assert ring.context_parallel(1.0) == 0.0
+    assert ring.context_parallel(wanted / 4) == pytest.approx(0.75 * wanted)
+    again = [step_seconds(replace(one, recompute="selective")).recompute for one in (own, gathers)]
+    assert again[1] - again[0] == pytest.approx(96 * 32 * wanted)
+
+
 def test_a_group_of_whole_nodes_uses_all_their_ports():
     network = Network(job(tp=1), calibration())
     port = 25e9 * calibration().fabrics["infiniband"]

@@ -12,6 +12,7 @@ from dsforge.ops.shrink import shrink
 from dsforge.ops.smoke import shrunk_recipe
 from dsforge.plan.resolve import make_plan
 from dsforge.recipe.load import load_recipe
+from tests.support import recipes
 from tests.support.recipes import ROOT
 
 
@@ -24,6 +25,28 @@ def test_degrees_are_halved_the_larger_first(max_ranks: int, degrees: tuple[int,
     recipe = load_recipe(ROOT / "recipes" / "gpt3-175b-1024a100.yaml")
     data = shrink(recipe.recipe, make_plan(recipe), max_ranks).data["parallel"]
     assert (data["tp"], data["pp"], data["dp"]) == degrees
+
+
+@pytest.mark.parametrize(
+    ("max_ranks", "degrees"),
+    [(32, (8, 2, 2)), (16, (4, 2, 2)), (4, (2, 2, 1)), (2, (2, 1, 1))],
+)
+def test_sequences_stay_in_parts_where_the_machine_holds_them(max_ranks: int, degrees: tuple[int, int, int]):
+    recipe = load_recipe(ROOT / "recipes" / "llama3-8b-128k-64h100.yaml")
+    small = shrink(recipe.recipe, make_plan(recipe), max_ranks)
+    plan = make_plan(shrunk_recipe(recipe, small))
+    assert (plan.layout.tp, plan.layout.cp, plan.layout.dp) == degrees
+    assert {change.key: change.used for change in small.changes}["parallel.cp"] == degrees[1]
+
+
+@pytest.mark.parametrize(("cp", "seq_len", "kept"), [(3, 6000, 60), (3, 18, 18), (6, 6144, 64), (5, 640, 60)])
+def test_a_tiny_sequence_has_as_many_stretches_as_cp_asks_for(cp: int, seq_len: int, kept: int):
+    recipe = recipes.loaded(
+        {"trainer": "megatron-core", "cluster": {"gpus_per_node": cp}}
+        | {"parallel": {"tp": 1, "pp": 1, "dp": 1, "cp": cp}, "batch": {"seq_len": seq_len}}
+    )
+    small = shrink(recipe.recipe, make_plan(recipe), 16)
+    assert make_plan(shrunk_recipe(recipe, small)).batch.seq_len == kept
 
 
 def test_a_config_of_hugging_face_becomes_a_tiny_shape_of_its_family(tmp_path: Path):
@@ -143,3 +166,16 @@ def test_what_is_offloaded_stays_offloaded_and_the_optimizer_is_the_recipes():
     data = shrink(recipe.recipe, make_plan(recipe), 2).data
     assert data["offload"] == {"optimizer": "cpu", "parameters": "cpu", "path": None}
     assert data["optimizer"]["type"] == "lion"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "gpu", "used"),
+    [("forge", "cpu", "bf16"), ("forge", "v100-sxm-32gb", "fp16"), ("megatron-core", "cpu", "fp16")],
+)
+def test_fp16_becomes_bf16_where_deepspeed_trains_on_a_cpu(trainer: str, gpu: str, used: str):
+    whole = {"trainer": trainer, "cluster": {"gpu": "v100-sxm-32gb"}, "train": {"precision": "fp16"}}
+    recipe = recipes.loaded(whole)
+    small = shrink(recipe.recipe, make_plan(recipe), 8, gpu=gpu)
+    assert make_plan(shrunk_recipe(recipe, small)).train.precision == used
+    told = [(one.recipe, one.used) for one in small.changes if one.key == "train.precision"]
+    assert told == ([("fp16", "bf16")] if used == "bf16" else [])

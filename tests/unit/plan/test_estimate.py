@@ -10,7 +10,7 @@ from dsforge.plan.resolve import make_plan
 from dsforge.plan.run_cost import Prices, checkpoint_bytes
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import load_recipe
-from tests.support.recipes import ROOT
+from tests.support.recipes import ROOT, plan_of
 
 INTERLEAVED = ("parallel.tp=1", "parallel.pp=4", "parallel.vp=2", "parallel.schedule=interleaved")
 
@@ -54,6 +54,9 @@ def test_money_energy_and_checkpoints_follow_from_prices():
     # PyTorch's own replicas keep weights in fp32, and no copy.
     fsdp = planned("llama3-8b-fsdp")
     assert checkpoint_bytes(fsdp) == 12 * fsdp.parameters.total
+    # In fp16 Megatron's optimizer has fp32 gradients besides, 2 + 16 bytes in all: no checkpoint has them.
+    fp16 = plan_of({"trainer": "megatron-core", "train": {"precision": "fp16"}})
+    assert checkpoint_bytes(fp16) == 14 * fp16.parameters.total
     free = estimate(plan)
     assert isinstance(free, Estimate)
     assert (free.run.money, free.run.checkpoint_seconds) == (None, None)

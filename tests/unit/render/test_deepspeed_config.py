@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +18,9 @@ from tests.support.recipes import CONFIGURED, plan_of
 
 _ON_DISK = {"optimizer": "nvme", "parameters": "cpu", "path": "/disk"}
 _PLAIN = {"tp": 1, "pp": 1, "dp": 8}
-OFFLOADING: dict[str, dict[str, Any]] = {
+CHANGED: dict[str, dict[str, Any]] = {
     "on-cpu-lion": {"offload": {"optimizer": "cpu"}, "optimizer": {"type": "lion"}},
+    "fp16": {"cluster": {"gpu": "v100-sxm-32gb"}, "train": {"precision": "fp16"}},
     "on-disk": {"parallel": {**_PLAIN, "zero": 3}, "offload": _ON_DISK},
     "on-disk-gpu": {
         "cluster": {"gpu": "h100-sxm-80gb"},
@@ -33,7 +35,7 @@ OFFLOADING: dict[str, dict[str, Any]] = {
     },
 }
 PLANS = [make_plan(load_recipe(path)) for path in CONFIGURED] + [
-    plan_of({"name": name}, changes) for name, changes in OFFLOADING.items()
+    plan_of({"name": name}, changes) for name, changes in CHANGED.items()
 ]
 
 
@@ -103,6 +105,7 @@ def _ignored(config: dict[str, Any], dp: int) -> list[str]:
         "zero_optimization.offload_optimizer": zero.offload_optimizer,
         "zero_optimization.offload_param": zero.offload_param,
         "bf16": seen.bfloat16_config,
+        "fp16": seen.float16_config,
         "tensor_parallel": seen.tensor_parallel_config,
     }
     held = {name: type(model) for name, model in models.items() if model is not None}
@@ -126,7 +129,29 @@ def test_the_library_takes_it_at_the_data_parallel_size(plan: Plan):
     assert seen.zero_optimization_stage == plan.layout.zero
     assert seen.gradient_clipping == plan.optimizer.grad_clip
     assert seen.bfloat16_config.enabled is (plan.train.precision == "bf16")
-    assert not seen.float16_config.enabled
+    assert seen.float16_config.enabled is (plan.train.precision == "fp16")
+
+
+@pytest.mark.usefixtures("_one_process")
+def test_the_loss_scale_of_fp16_is_that_of_every_trainer():
+    from deepspeed.runtime.fp16.loss_scaler import CreateLossScaler
+    from torch import float16
+
+    from dsforge.train.loss_scale import LossScale
+
+    (plan,) = (one for one in PLANS if one.train.precision == "fp16")
+    read = _read_by_the_library(deepspeed_config(plan), plan.layout.dp)[0].float16_config
+    theirs = CreateLossScaler(float16, read.loss_scale, read.loss_scale == 0, read.dynamic_loss_scale_args())
+    ours, calm = LossScale(), 2000
+    for overflows in (True, *[False] * calm, True, True):
+        theirs.update_scale(overflows)
+        ours.follow(math.inf if overflows else 1.0)
+        if not overflows and ours.calm_steps == 0:
+            # DeepSpeed raises a step later.
+            assert ours.value == 2 * theirs.cur_scale
+            theirs.update_scale(False)
+        assert theirs.cur_scale == ours.value
+    assert ours.value == 2.0**14
 
 
 @pytest.mark.usefixtures("_one_process")
@@ -204,7 +229,7 @@ def test_no_value_is_left_to_the_library(tmp_path: Path):
 
 
 def test_offload_is_written_out():
-    changes = OFFLOADING["on-disk-gpu"]
+    changes = CHANGED["on-disk-gpu"]
     config = deepspeed_config(plan_of(changes))
     disk = {"device": "nvme", "pin_memory": True, "nvme_path": "/disk"}
     assert config["zero_optimization"] == {
@@ -213,7 +238,7 @@ def test_offload_is_written_out():
         "offload_param": {"device": "cpu", "pin_memory": True},
     }
     assert config["aio"]["queue_depth"] == 8
-    on_cpu = deepspeed_config(plan_of(OFFLOADING["on-cpu-lion"]))
+    on_cpu = deepspeed_config(plan_of(CHANGED["on-cpu-lion"]))
     assert on_cpu["zero_optimization"]["offload_optimizer"] == {"device": "cpu", "pin_memory": False}
     assert on_cpu["zero_force_ds_cpu_optimizer"] is False
     assert {"optimizer", "aio"}.isdisjoint(on_cpu)
@@ -223,7 +248,7 @@ def test_offload_is_written_out():
 def test_every_layer_of_a_model_is_split_as_the_library_reads_it():
     from deepspeed.module_inject.autotp_config import PartitionType
 
-    plan = plan_of(OFFLOADING["autotp-qwen3"])
+    plan = plan_of(CHANGED["autotp-qwen3"])
     seen, _ = _read_by_the_library(deepspeed_config(plan), plan.layout.dp)
     config = seen.tensor_parallel_config.get_partition_config_object()
     at = "model.model.layers.3"

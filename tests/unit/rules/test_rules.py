@@ -60,7 +60,7 @@ TAKEN_BY_TRANSFORMERS = {
     "batch": {"global", "micro", "seq_len"},
     "train": {
         *("steps", "tokens", "eval_every", "eval_samples", "seed", "balance_loss", "balance_over"),
-        *("recompute", "recompute_every"),
+        *("precision", "recompute", "recompute_every"),
         *("checks", "checks.gradients_every", "checks.parameters_every", "checks.modules"),
     },
     "optimizer": {
@@ -138,6 +138,16 @@ def test_zero_0_with_a_pipeline_is_right_without_clipping_and_in_bf16(tmp_path: 
     assert of("DSF121", findings_of(recipe, "optimizer.grad_clip=0")) == []
     assert of("DSF121", findings_of(recipe, "train.precision=bf16")) == []
     assert of("DSF121", findings_of(recipe, "parallel.pp=1", "parallel.dp=4")) == []
+
+
+def test_fp16_is_for_gpus_or_trainers_without_deepspeed(tmp_path: Path):
+    recipe = write(tmp_path, SMALL.replace("fp32", "fp16"))
+    (finding,) = findings_of(recipe)
+    assert finding.code == "DSF813"
+    assert "`trainer: fsdp`" in finding.hint
+    assert findings_of(recipe, "cluster.gpu=v100-sxm-32gb") == []
+    assert findings_of(recipe, "trainer=megatron-core") == []
+    assert findings_of(recipe, "trainer=fsdp", "parallel={dp: 8, zero: 2}") == []
 
 
 def test_zero_3_without_a_pipeline_is_legal(tmp_path: Path):
@@ -226,7 +236,7 @@ def test_the_trainers_that_a_reason_names_take_what_it_refuses():
         for key, row in capabilities(trainer).honours.items()
         for other in re.findall(r"`(?:trainer: )?([a-z-]+)`", row.why)
     ]
-    assert ("train.precision", "fsdp") in {(key, other) for key, _, other in named}
+    assert ("parallel.zero", "fsdp") in {(key, other) for key, _, other in named}
     for key, row, other in named:
         taken = capabilities(other).honours.get(key)
         assert taken is None or set(taken.values) - set(row.values), (key, other)

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional
 
 from dsforge.train.dropout import Dropout, Site
+from dsforge.train.rows import Rows
 
 GROUPED = SimpleNamespace(num_attention_heads=4, num_query_groups=2)
 
@@ -17,9 +18,10 @@ def attention(
     from dsforge.train.attention import CausalAttention, Running
 
     running = Running(torch.tensor([3, 8]))
-    place = SimpleNamespace(tp=SimpleNamespace(rank=lambda: shard, size=lambda: shards))
+    place = SimpleNamespace(tp=SimpleNamespace(rank=lambda: shard, size=lambda: shards), cp=None)
     dropout = Dropout.at(rate, 7, Site.ATTENTION, 1)
-    options = {"dropout": dropout, "running": running, "recompute": recompute, "pg_collection": place}
+    options = {"dropout": dropout, "running": running, "rows": Rows()}
+    options |= {"recompute": recompute, "pg_collection": place}
     return CausalAttention(GROUPED, window=window, **options)
 
 

@@ -17,6 +17,7 @@ def test_an_equal_plan_fits(tmp_path, make_plan):
     [
         ({"layout__tp": 2}, "DSF331", "parallel.tp was 1, the plan says 2"),
         ({"layout__ep": 2}, "DSF331", "ep was 1, the plan says 2"),
+        ({"layout__cp": 2}, "DSF331", "parallel.cp was 1, the plan says 2"),
         ({"layout__zero": 3}, "DSF331", "zero was 0, the plan says 3"),
         ({"train__precision": "bf16"}, "DSF331", "train.precision was fp32, the recipe says bf16"),
         ({"layout__tp": 2, "layout__dp": 1}, "DSF331", "parallel.tp was 1, the plan says 2"),

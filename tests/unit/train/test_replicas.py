@@ -14,7 +14,16 @@ from dsforge.plan.types import Plan
 from dsforge.train import reference
 from dsforge.train.loss_scale import LossScale
 from tests.support.recipes import plan_of
-from tests.support.replica_ranks import FAR_TOO_LARGE, REPLICAS, Text, begin_alone, end_alone, train
+from tests.support.replica_ranks import (
+    FAR_TOO_LARGE,
+    REPLICAS,
+    SMALL_SCALE,
+    Text,
+    begin_alone,
+    end_alone,
+    train,
+)
+from tests.support.run_cases import TOLERANCE
 
 EXPERTS: dict[str, Any] = {"experts": {"count": 4, "active": 2, "ffn_hidden": 40}, "balance_loss": 0.1}
 CASES: dict[str, dict[str, Any]] = {
@@ -32,7 +41,6 @@ CASES: dict[str, dict[str, Any]] = {
     "ddp-fp16": {"trainer": "ddp", "zero": 0, "arch": "llama", "precision": "fp16"}
     | {"recompute": "selective"},
 }
-TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3, "fp16": 1e-3}
 STEPS = 10
 
 
@@ -100,6 +108,8 @@ def test_losses_are_those_of_one_process_and_a_checkpoint_changes_none(told: dic
     compared = plan.trainer == "ddp"
     assert told[name]["checked"] == {"gradients": STEPS * compared, "parameters": int(compared)}
     assert not any(step["skipped"] for step in steps)
+    scale = SMALL_SCALE if plan.train.precision == "fp16" else None
+    assert {step["scale"] for step in steps} == {scale}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -18,7 +18,7 @@ LAYOUT = {
 def seats(plan):
     for rank in range(8):
         where = coordinates(rank, plan.layout)
-        yield Seat(rank, rank, "a", where.shard, where.stage, where.replica, "cpu")
+        yield Seat(rank, rank, "a", where.shard, where.stage, where.replica, "cpu", where.part)
 
 
 def test_tensor_parallel_is_innermost_and_the_pipeline_outermost(make_plan):

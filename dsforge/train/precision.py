@@ -1,0 +1,7 @@
+"""The types that weights and activations have by a recipe's word."""
+
+from __future__ import annotations
+
+import torch
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
