@@ -13,7 +13,7 @@ WORKERS ?= 2
 # Else every program that a test starts would compile dsforge anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: smoke test test-unit test-counted test-uncounted test-e2e recipes schema docs lint bench clean
+.PHONY: smoke test test-unit test-counted test-uncounted test-e2e recipes kernels schema docs lint bench clean
 
 smoke: $(READY)
 	$(BIN)/dsforge smoke recipes/smoke.yaml
@@ -47,6 +47,12 @@ recipes: $(READY)
 	  $(BIN)/dsforge plan "$$recipe" > /dev/null || exit; \
 	  $(BIN)/dsforge render --check --out "tests/golden/$$name" "$$recipe" || exit; \
 	done
+
+# The kernel that reads and writes what is offloaded to a disk takes minutes of g++ and libaio-dev, once; the
+# tests that need it are skipped until then.
+kernels: $(READY)
+	$(BIN)/dsforge preflight --quick --build recipes/smoke.yaml \
+	  cluster.gpus_per_node=1 parallel='{zero: 3}' offload='{optimizer: nvme, path: disk}'
 
 schema: $(DEV)
 	$(BIN)/dsforge schema > docs/reference/recipe.schema.json

@@ -127,7 +127,8 @@ class Job:
 
     `precision`: fp32, fp16, bf16, fp8, fp4. `zero`: 0 to 3, FSDP being 3. `recompute`: none, selective (the
     attention core), operators (half of a layer's), alternate (every other layer), full. `engine`: a row of
-    the calibration. `offload`: the optimizer runs on the host.
+    the calibration. `offload`: the optimizer runs on the host. `optimizer_on_disk`, `parameters_on_disk`:
+    what is offloaded lies on the node's disks.
 
     What follows matters to memory alone. `schedule`: gpipe or 1f1b, interleaved where `vp` is more than 1;
     `vp_group`: micro-batches that a virtual stage takes in turn, PP where None. `recompute_modules`: what is
@@ -163,7 +164,8 @@ class Job:
     flash_attention: bool = True
     offload: bool = False
     offload_parameters: bool = False
-    on_nvme: bool = False
+    optimizer_on_disk: bool = False
+    parameters_on_disk: bool = False
     schedule: str = "1f1b"
     vp_group: int | None = None
     recompute_modules: tuple[str, ...] = ("core_attn",)

@@ -169,9 +169,16 @@ def _optimizer(job: Job, parameters: float) -> float:
 
 
 def _offload(job: Job, parameters: float) -> float:
-    """Return the host's update: half gradients down, half weights up, and states from disk and back."""
+    """Return the host's update: half gradients down, half weights up, and what comes from disk and goes back.
+
+    Weights on a disk are read by every pass over the layers, and written once.
+    """
     if not job.offload:
         return 0.0
     own = parameters / job.gpus
     seconds = own * (_HOST_SECONDS_PER_PARAMETER + 4 / _HOST_BYTES_PER_SECOND)
-    return seconds + (2 * 12 * own / _NVME_BYTES_PER_SECOND if job.on_nvme else 0.0)
+    moved = 2.0 * 12 if job.optimizer_on_disk else 0.0
+    if job.parameters_on_disk:
+        passes = 2 + _RECOMPUTED.get(job.recompute, 0.0)
+        moved += (4 if job.precision == "fp32" else 2) * (passes * job.accumulation_steps + 1)
+    return seconds + moved * own / _NVME_BYTES_PER_SECOND

@@ -29,8 +29,8 @@ DISK = "AsyncIO"
 _OFFLOADED = ("offload_optimizer", "offload_param")
 NO_DISK = "AsyncIO, by which states go to a disk, cannot be built"
 LIBAIO = "`apt install libaio-dev` on every host, or offload to the CPU"
-KERNELS = tuple(_FOLDERS.values())
-"""The folders in `ops_dir` that kernels are built in."""
+KERNELS = (*_FOLDERS.values(), "pin_memory")
+"""The folders in `ops_dir` that kernels are built in; AsyncIO builds the last one for itself."""
 
 
 def ops_dir(environ: Mapping[str, str]) -> Path:

@@ -11,7 +11,7 @@ in one part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -157,7 +157,10 @@ def shrink(
             "zero": layout.zero,
             "partition": partition if shape["layers"] % pp == 0 else "parameters",
         },
-        "offload": {**recipe.offload.model_dump(), **plan.offload.model_dump()},
+        "offload": {
+            **recipe.offload.model_dump(),
+            **_places(plan, use, is_alone=gpu == "cpu" and dp == 1),
+        },
         "batch": {"global": size, "micro": micro, "seq_len": seq_len},
         "train": {
             **plan.train.model_dump(exclude={"eval_samples"}),
@@ -182,6 +185,18 @@ def shrink(
         **({"external": recipe.external.model_dump(mode="json")} if recipe.external else {}),
     }
     return Shrunk(data, tuple(changes))
+
+
+def _places(plan: Plan, use: Callable[[str, Any, Any, str], Any], *, is_alone: bool) -> dict[str, Any]:
+    """Return where things are offloaded to; `is_alone`: by one replica on a CPU (DSF800)."""
+    places = plan.offload.model_dump()
+    if not is_alone or places["parameters"] != "nvme" or plan.external is not None:
+        return places
+    why = "one replica alone on a CPU does not read parameters from a disk"
+    places["parameters"] = use("offload.parameters", "nvme", "cpu", why)
+    if places["optimizer"] != "nvme":
+        places["path"] = use("offload.path", places["path"], None, why)
+    return places
 
 
 def _precision(recipe: Recipe, plan: Plan, gpu: str) -> str:

@@ -47,7 +47,7 @@ def deepspeed_config(plan: Plan) -> dict[str, Any]:
             config["zero_force_ds_cpu_optimizer"] = False
     if plan.model.hf_config is not None and plan.layout.tp > 1:
         config["tensor_parallel"] = autotp_section(plan.model, plan.layout.tp)
-    if plan.offload.optimizer == "nvme":
+    if plan.offload.path is not None:
         config["aio"] = dict(AIO)
     if plan.train.precision == "fp16":
         config["fp16"] = {

@@ -55,6 +55,24 @@ def make_loadable_without_code() -> None:
     ZeroStageEnum.__reduce_ex__ = _reduce_by_value
 
 
+def _deal_out(module: nn.Module, plan: Plan, ds_config: dict[str, Any], grid: Any) -> None:
+    """Deal an fp32 module out to its replicas' disks, unless it was made so.
+
+    Dealing out what it is given, the engine takes a parameter on the disk for bf16 wherever the accelerator
+    has no fp16 (deepspeed 0.19.8, `InsertPostInitMethodToModuleSubClasses._set_dtype`).
+    """
+    import deepspeed
+
+    if plan.train.precision != "fp32" or any(hasattr(one, "ds_id") for one in module.parameters()):
+        return
+    deepspeed.zero.Init(
+        module=module,
+        config_dict_or_path=ds_config,
+        mpu=grid,
+        data_parallel_group=grid.get_data_parallel_group(),
+    )
+
+
 class Engine:
     """A DeepSpeed engine that takes whole optimizer steps; every rank must call each method."""
 
@@ -76,6 +94,8 @@ class Engine:
         with no_chatter():
             grid = None if self.pipeline else PipelineParallelGrid(topology=groups.topology)
             decaying = parameter_groups(parameters, plan.optimizer.weight_decay)
+            if plan.offload.parameters == "nvme":
+                _deal_out(module, plan, ds_config, grid)
             own = None if plan.optimizer.type == "adamw" else optimizers.make(decaying, plan.optimizer)
             self.deepspeed, *_ = deepspeed.initialize(
                 model=module,
@@ -209,7 +229,7 @@ class Engine:
 
     def save_files(self, folder: Path) -> None:
         """Let the engine write its files."""
-        if self.plan.offload.optimizer == "nvme":
+        if self.plan.offload.path is not None:
             disk.save(folder, dist.get_rank(), self.deepspeed.optimizer)
             return
         make_loadable_without_code()
@@ -220,7 +240,7 @@ class Engine:
 
         DsforgeError DSF334 names a file that cannot be loaded. The optimizer's options stay the plan's.
         """
-        if self.plan.offload.optimizer == "nvme":
+        if self.plan.offload.path is not None:
             disk.load(folder, dist.get_rank(), self.deepspeed.optimizer)
             return
         from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler

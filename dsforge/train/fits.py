@@ -42,7 +42,7 @@ def layout_facts(plan: Plan) -> dict[str, int]:
         facts["fp16"] = 1
     if plan.optimizer.type != "adamw":
         facts[f"{plan.optimizer.type}{_STATES}"] = 1
-    if plan.offload.optimizer == "nvme":
+    if plan.offload.path is not None:
         facts["states_on_disk"] = 1
     if layout.vp > 1:
         facts["vp"] = layout.vp
@@ -79,7 +79,7 @@ def _by_key(facts: Mapping[str, int]) -> dict[str, Any]:
     told["train.precision"] = found[0] if found else "fp32"
     types = [name for name in left if name.endswith(_STATES) and left[name]]
     told["optimizer.type"] = types[0].removesuffix(_STATES) if types else "adamw"
-    told["offload.optimizer"] = "nvme" if left.pop("states_on_disk", 0) else "none or cpu"
+    told["offload.path"] = "a disk" if left.pop("states_on_disk", 0) else "none"
     return told | {name.replace("_", " "): left[name] for name in sorted(left.keys() - set(types))}
 
 

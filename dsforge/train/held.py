@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,12 +33,19 @@ class Piece:
 
 
 def held(parameter: torch.Tensor) -> torch.Tensor:
-    """Return this rank's piece of a parameter, or all of one that is not cut."""
+    """Return this rank's piece of a parameter, or all of one that is not cut; a copy of one on the disk."""
     if isinstance(parameter, DTensor):
         return parameter.to_local()
     # Under ZeRO-3 a parameter is empty and its shard stands beside it.
     piece: torch.Tensor = getattr(parameter, "ds_tensor", parameter)
-    return piece
+    return piece if piece.numel() == getattr(piece, "ds_numel", piece.numel()) else _read(parameter)
+
+
+def _read(parameter: Any) -> torch.Tensor:
+    """Return the shard of a parameter that DeepSpeed keeps on the disk; a stand-in of one element is here."""
+    shard = torch.empty(parameter.ds_tensor.ds_numel, dtype=parameter.dtype)
+    parameter.nvme_swapper.swap_into_buffer(parameter, shard)
+    return shard
 
 
 def piece_of(tensor: torch.Tensor) -> Piece:

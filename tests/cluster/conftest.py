@@ -15,6 +15,7 @@ import pytest
 
 from tests.cluster.hosts import Cluster
 from tests.cluster.runs import EVERYTHING_DOWN_SECONDS, marked
+from tests.support.needed import absent
 from tests.support.recipes import ROOT
 
 _PROGRAMS = (
@@ -59,7 +60,6 @@ def need(*programs: str) -> None:
     """Skip a test, or fail it where that is asked for, without these programs and root."""
     missing = [name for name in programs if shutil.which(name, path=f"{os.environ['PATH']}:{_SBIN}") is None]
     if missing:
-        absent = pytest.fail if os.environ.get("DSFORGE_CLUSTER_TESTS") == "mandatory" else pytest.skip
         absent(f"not installed: {', '.join(missing)}")
     if os.geteuid() != 0:
         pytest.skip("starts daemons, which needs root")

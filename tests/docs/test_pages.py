@@ -140,7 +140,7 @@ MAY_NOT = {
     "parallel.partition": "uniform",
     "train.precision": "bf16",
     "optimizer.type": "lion",
-    "offload.optimizer": "nvme",
+    "offload.path": "/tmp",
     "batch.global": 64,
     "batch.seq_len": 32,
     "train.seed": 5,
@@ -153,7 +153,6 @@ NEEDED = {
     "train.balance_loss": {"trainer": "megatron-core", "model": EXPERTS, "parallel": {"tp": 1}},
     "parallel.partition": {"model": {"layers": 8, "vocab": 32768}, "parallel": {"pp": 4}},
     "optimizer.momentum": {"optimizer": {"type": "sgd"}},
-    "offload.optimizer": {"offload": {"path": "/tmp"}},
     "offload.parameters": {"parallel": {"pp": 1, "zero": 3}, "offload": {"optimizer": "cpu"}},
 }
 """What a recipe has on both sides for the key to have a meaning."""

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from dsforge.records.streams import Event, parse_line, read_lines
 from tests.support import matrix
 from tests.support.cells import CELLS, COLUMNS, Cell
+from tests.support.needed import need_disk_kernel
 
 pytestmark = pytest.mark.e2e
 
@@ -67,7 +69,12 @@ def verify(tmp_path: Path, references: Path) -> Verify:
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
-def test_a_layout_equals_the_reference(cell: Cell, verify: Verify, request: pytest.FixtureRequest):
+def test_a_layout_equals_the_reference(
+    cell: Cell, verify: Verify, tmp_path: Path, request: pytest.FixtureRequest
+):
+    on_disk = "nvme" in cell.columns.values()
+    if on_disk:
+        need_disk_kernel()
     code, result = verify(cell)
     assert code == 0, result
     layout = result["layout"]
@@ -91,6 +98,12 @@ def test_a_layout_equals_the_reference(cell: Cell, verify: Verify, request: pyte
         assert result["max_abs_param_diff"] <= 1e-3
     else:
         assert largest > 0
+    if on_disk:
+        # Half of the two matrices of the MLP, and of each parameter in them three states.
+        (attempt,) = tmp_path.glob("runs/*/attempt-1")
+        events = [parse_line(line) for _, line in read_lines(attempt / "events.jsonl")]
+        told = [event.data for event in events if isinstance(event, Event) and event.name == "finished"]
+        assert max(data.get("disk_bytes", 0) for data in told) > (2 + 6) << 20
     if request.config.getoption("--update-matrix"):
         matrix.update(cell, max(largest, result["max_abs_validation_diff"]))
 

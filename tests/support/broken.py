@@ -600,6 +600,29 @@ BROKEN = (
         for key in ("gradients_every", "parameters_every")
     ),
     Broken(
+        "DSF801",
+        (
+            (
+                _LLAMA,
+                _LLAMA.replace("hidden: 64", "hidden: 72").replace("ffn_hidden: 176", "ffn_hidden: 60000"),
+            ),
+            (_PARALLEL, "{tp: 2, dp: 4, zero: 3}"),
+            (_LAST, f"{_LAST}\noffload: {{optimizer: nvme, path: /x}}"),
+        ),
+        "optimizer: nvme",
+        "offload.optimizer=cpu",
+    ),
+    Broken(
+        "DSF800",
+        (
+            (_PARALLEL, "{tp: 2, dp: 1}"),
+            ("gpus_per_node: 8", "gpus_per_node: 2"),
+            (_LAST, f"{_LAST}\noffload: {{optimizer: nvme, parameters: nvme, path: /x}}"),
+        ),
+        "parameters: nvme",
+        "offload.parameters=cpu",
+    ),
+    Broken(
         "DSF811",
         (
             (_PARALLEL, "{dp: 1}"),
@@ -616,7 +639,6 @@ NOT_HONOURED = {
     "parallel.cp": "2",
     "parallel.ep": "2",
     "parallel.schedule": "interleaved",
-    "offload.parameters": "nvme",
     "train.balance_loss": "0.01",
     "checkpoint.init": "weights",
     "monitor.wandb": "true",

@@ -66,6 +66,11 @@ class Cell:
         return [f"{key}={value}" for key, value in {**shape, **keys, **self.further}.items()]
 
 
+# A rank's half of a matrix is the megabyte that DeepSpeed swaps at least.
+_ON_DISK = (
+    "dp=2 zero=3 offload_optimizer=nvme offload_parameters=nvme offload.path=disk"
+    " model.layers=1 model.hidden=128 model.ffn_hidden=4096 model.vocab=256"
+)
 _BALANCED = "tied=false train.balance_loss=0.05 model.experts="
 _QWEN3_MOE = f'arch=qwen3 {_BALANCED}{{"count":4,"active":2,"ffn_hidden":96,"dense_layers":[1]}}'
 _MIXTRAL = f'arch=mixtral {_BALANCED}{{"count":4,"active":2,"ffn_hidden":96,"dense_layers":[1,3]}}'
@@ -82,6 +87,11 @@ CELLS = (
         "forge-zero-3",
         "weights shared out beside tensor parallelism with split sequences",
         "tp=2 dp=2 zero=3 recompute=full sequence_parallel=true",
+    ),
+    Cell(
+        "forge-disk",
+        "weights and states on a disk, recomputed",
+        f"{_ON_DISK} recompute=full",
     ),
     # Of this seed the gradients are calm: with another the reference runs three times, at ever lower rates.
     Cell("forge-tp", "tensor parallelism alone, dropout agreed", "tp=2 arch=llama dropout=0.1 train.seed=4"),
@@ -117,6 +127,11 @@ CELLS = (
         "transformers-zero-3",
         "weights shared out, blocks of several layers recomputed, tied",
         "trainer=transformers dp=2 zero=3 arch=llama recompute=full recompute_every=2",
+    ),
+    Cell(
+        "transformers-disk",
+        "weights and states of Hugging Face's layers on a disk",
+        f"{_ON_DISK} trainer=transformers",
     ),
     Cell(
         "transformers-autotp",

@@ -82,7 +82,8 @@ def train(rank: int, folder: Path, plans: dict[str, Plan]) -> None:
         engine.save_files(folder / name)
         dist.barrier()
         rest = _steps(engine, plan, rank, range(half, plan.train.steps))
-        again = _build(context, restored=True)
+        # An engine empties the folder that it puts its parameters in.
+        again = _build(context_of(rank, folder, plan, "resumed-disk"), restored=True)
         again.load_files(folder / name)
         resumed = _steps(again, plan, rank, range(half, plan.train.steps))
         ends = [whole_shards(one.parameters) for one in (engine, again)]
@@ -162,8 +163,7 @@ def _bytes(tensors: Iterable[torch.Tensor]) -> int:
 def _lost(engine: Any, checks: Checks, plan: Plan, rank: int) -> dict[str, Any]:
     """Spoil a weight of the second layer, take a step, and tell where something was first not finite."""
     spoilt = next(name for name in engine.parameters if "1.mlp" in name and name.endswith(".weight"))
-    with torch.no_grad():
-        held(engine.parameters[spoilt]).fill_(float("nan"))
+    _spoil(engine.parameters[spoilt])
     engine._scale = None
     checks.begin(1)
     _steps(engine, plan, rank, range(1))
@@ -171,6 +171,17 @@ def _lost(engine: Any, checks: Checks, plan: Plan, rank: int) -> dict[str, Any]:
     sight, gradient = checks.watch.first(), checks.watch.last_gradient()
     assert sight is not None
     return {"spoilt": spoilt, "module": sight.module, "micro": sight.micro, "gradient": gradient is not None}
+
+
+@torch.no_grad()
+def _spoil(parameter: torch.nn.Parameter) -> None:
+    if not hasattr(parameter, "ds_id"):
+        held(parameter).fill_(float("nan"))
+        return
+    import deepspeed
+
+    with deepspeed.zero.GatheredParameters(parameter, modifier_rank=0):
+        parameter.fill_(float("nan"))
 
 
 def _overflow(engine: Any, plan: Plan, rank: int) -> dict[str, Any]:
@@ -213,10 +224,10 @@ def checked(engine: Engine, context: RankContext) -> Checks:
     return checks
 
 
-def context_of(rank: int, folder: Path, plan: Plan) -> RankContext:
+def context_of(rank: int, folder: Path, plan: Plan, disk_name: str = "disk") -> RankContext:
     """Return what a rank is told whose run has its files in a folder."""
     on_deepspeed = capabilities(plan.trainer).deepspeed
-    disk = folder / "disk" if plan.offload.path is not None else None
+    disk = folder / disk_name if plan.offload.path is not None else None
     return RankContext(
         plan=plan,
         ds_config=on_disk(deepspeed_config(plan), disk) if on_deepspeed else {},

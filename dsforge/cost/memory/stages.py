@@ -5,11 +5,11 @@ from __future__ import annotations
 from dsforge.cost.job import Job
 from dsforge.cost.memory.activations import layer_bytes
 from dsforge.cost.memory.constants import MIB, EngineMemory, MemoryConstants, memory_constants
+from dsforge.cost.memory.off_the_gpu import off_the_gpu
 from dsforge.cost.memory.parameters import Held, layer, stage
 from dsforge.cost.memory.states import States, states
 from dsforge.cost.memory.types import StageMemory
 from dsforge.cost.memory.workspaces import standing
-from dsforge.cost.offload import BUFFER_FACTOR
 
 _HALF = 2
 _LASTING = ("weights", "gradients", "sums", "optimizer", "standing")
@@ -141,7 +141,7 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
     allocated = sum(components.values())
     static = sum(components[name] for name in _LASTING)
     reserved = allocated + int(engine.reserve * (allocated - static) + engine.pool_mib * MIB)
-    host, nvme = _off_the_gpu(job, engine.states, kept)
+    host, nvme = off_the_gpu(job, engine.states, kept, sum(held))
     return StageMemory(
         stage=index,
         layers=layers,
@@ -153,20 +153,6 @@ def _stage(job: Job, index: int, begin: int, layers: int, constants: MemoryConst
         host_bytes=host,
         nvme_bytes=nvme,
     )
-
-
-def _off_the_gpu(job: Job, kind: str, kept: States) -> tuple[int, int]:
-    """Return bytes of a node's memory and of its disks.
-
-    Of DeepSpeed with the room for buffers that its estimators advise; FSDP's policy moves the shards alone:
-    weights, gradients and two moments, each in fp32.
-    """
-    whole = kept.offloaded * job.machine.gpus_per_node
-    if not job.on_nvme:
-        return int(whole * (1 if kind == "fsdp" else BUFFER_FACTOR)), 0
-    # What is on its way between disk and GPU: a layer in fp32.
-    one = sum(layer(job, experts=job.work.experts is not None))
-    return int(4 * one * job.machine.gpus_per_node * BUFFER_FACTOR), int(whole)
 
 
 def _logit_bytes(job: Job, engine: EngineMemory) -> float:

@@ -16,13 +16,14 @@ FusedAdam's `store_param_remainders`)."""
 
 
 class States(NamedTuple):
-    """Bytes of one rank by kind; `offloaded`: those that went to the host instead."""
+    """Bytes of one rank by kind; what went to the host instead: `offloaded`, and its share of the weights."""
 
     weights: float
     gradients: float
     sums: float
     optimizer: float
     offloaded: float
+    offloaded_weights: float
 
 
 def states(job: Job, engine: EngineMemory, held: Held) -> States:
@@ -50,9 +51,10 @@ def states(job: Job, engine: EngineMemory, held: Held) -> States:
         offloaded, update = update + 4 * sharded, 0.0
         gradients = gradients if zero < 2 and not sums else 0.0
     kept_weights = weights * (sharded if cuts_parameters(engine.states, zero) else whole)
+    offloaded_weights = 0.0
     if job.offload_parameters:
-        offloaded, kept_weights = offloaded + kept_weights, 0.0
+        offloaded_weights, kept_weights = kept_weights, 0.0
     shared = sharded if zero >= 2 else whole
     # Under ZeRO-1 whole sums are reduced into a buffer of the shard before they go to the host.
     summed = shared + sharded if job.offload and zero == 1 else shared
-    return States(kept_weights, gradients * shared, sums * summed, update, offloaded)
+    return States(kept_weights, gradients * shared, sums * summed, update, offloaded, offloaded_weights)

@@ -93,8 +93,13 @@ def test_an_offloaded_update_takes_the_host_its_link_and_its_disks():
     step = step_seconds(job(offload=True))
     assert step.optimizer == pytest.approx(step_seconds(job()).optimizer - 28 * parameters * 128 / 2039e9)
     assert step.offload == pytest.approx(parameters * (2e-9 + 4 / 25e9))
-    disks = step_seconds(job(offload=True, on_nvme=True)).offload - step.offload
+    on_disk = job(offload=True, optimizer_on_disk=True)
+    disks = step_seconds(on_disk).offload - step.offload
     assert disks == pytest.approx(24 * parameters / 1.6e9)
+    weights = replace(on_disk, offload_parameters=True, parameters_on_disk=True, recompute="full")
+    more = step_seconds(weights).offload - step.offload - disks
+    # Of two bytes: read in three passes over each micro-batch, written once.
+    assert more == pytest.approx(2 * (3 * weights.accumulation_steps + 1) * parameters / 1.6e9)
 
 
 def test_layers_without_experts_have_the_plain_mlp():

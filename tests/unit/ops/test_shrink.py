@@ -169,6 +169,19 @@ def test_what_is_offloaded_stays_offloaded_and_the_optimizer_is_the_recipes():
 
 
 @pytest.mark.parametrize(
+    ("optimizer", "max_ranks", "parameters", "path"),
+    [("nvme", 2, "nvme", "/disk"), ("nvme", 1, "cpu", "/disk"), ("cpu", 1, "cpu", None)],
+)
+def test_one_replica_on_a_cpu_keeps_its_parameters_off_the_disk(optimizer, max_ranks, parameters, path):
+    places = f"offload={{optimizer: {optimizer}, parameters: nvme, path: /disk}}"
+    changes = [places, "parallel={tp: 1, pp: 1, zero: 3}", "launch=null"]
+    recipe = load_recipe(ROOT / "recipes" / "llama3-8b-64h100.yaml", changes)
+    small = shrink(recipe.recipe, make_plan(recipe), max_ranks)
+    assert small.data["offload"] == {"optimizer": optimizer, "parameters": parameters, "path": path}
+    make_plan(shrunk_recipe(recipe, small))
+
+
+@pytest.mark.parametrize(
     ("trainer", "gpu", "used"),
     [("forge", "cpu", "bf16"), ("forge", "v100-sxm-32gb", "fp16"), ("megatron-core", "cpu", "fp16")],
 )

@@ -27,6 +27,12 @@ CHANGED: dict[str, dict[str, Any]] = {
         "parallel": {**_PLAIN, "zero": 3},
         "offload": _ON_DISK,
     },
+    "weights-on-disk": {
+        "cluster": {"gpu": "h100-sxm-80gb"},
+        "parallel": {"tp": 2, "pp": 1, "dp": 4, "zero": 3},
+        "offload": {"optimizer": "cpu", "parameters": "nvme", "path": "/disk"},
+        "train": {"precision": "bf16"},
+    },
     "autotp": {"parallel": {"tp": 2, "pp": 1, "dp": 4, "zero": 2}, "trainer": "transformers"},
     "autotp-qwen3": {
         "parallel": {"tp": 2, "pp": 1, "dp": 4, "zero": 1},
@@ -109,7 +115,11 @@ def _ignored(config: dict[str, Any], dp: int) -> list[str]:
         "tensor_parallel": seen.tensor_parallel_config,
     }
     held = {name: type(model) for name, model in models.items() if model is not None}
-    fields = {f"{name}.{field}" for name, model in held.items() for field in model.model_fields}
+    fields = {
+        f"{name}.{about.alias or field}"
+        for name, model in held.items()
+        for field, about in model.model_fields.items()
+    }
     if "optimizer" in config:
         assert config["optimizer"]["type"] == "AdamW"
         marks = (TORCH_ADAM_PARAM, ADAM_W_MODE)
@@ -234,7 +244,8 @@ def test_offload_is_written_out():
     disk = {"device": "nvme", "pin_memory": True, "nvme_path": "/disk"}
     assert config["zero_optimization"] == {
         "stage": 3,
-        "offload_optimizer": disk,
+        "sub_group_size": 100_000_000,
+        "offload_optimizer": {**disk, "buffer_count": 4},
         "offload_param": {"device": "cpu", "pin_memory": True},
     }
     assert config["aio"]["queue_depth"] == 8
@@ -242,6 +253,27 @@ def test_offload_is_written_out():
     assert on_cpu["zero_optimization"]["offload_optimizer"] == {"device": "cpu", "pin_memory": False}
     assert on_cpu["zero_force_ds_cpu_optimizer"] is False
     assert {"optimizer", "aio"}.isdisjoint(on_cpu)
+
+
+def test_weights_on_a_disk_have_buffers_and_are_read_when_they_are_used():
+    config = deepspeed_config(plan_of(CHANGED["weights-on-disk"]))
+    # Half of 512 words of width 64 lie on a rank of two shards, a quarter of it on each of its replicas.
+    assert config["zero_optimization"] == {
+        "stage": 3,
+        "sub_group_size": 100_000_000,
+        "stage3_prefetch_bucket_size": 0,
+        "stage3_max_reuse_distance": 0,
+        "offload_optimizer": {"device": "cpu", "pin_memory": True},
+        "offload_param": {
+            "device": "nvme",
+            "pin_memory": True,
+            "nvme_path": "/disk",
+            "buffer_count": 5,
+            "buffer_size": 512 * 64 // 2 // 4,
+            "max_in_cpu": 0,
+        },
+    }
+    assert "aio" in config
 
 
 @pytest.mark.usefixtures("_one_process")

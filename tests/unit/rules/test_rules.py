@@ -56,7 +56,7 @@ def test_every_limited_key_is_tried_here():
 
 TAKEN_BY_TRANSFORMERS = {
     "parallel": {"tp", "dp", "zero"},
-    "offload": {"optimizer", "path"},
+    "offload": {"optimizer", "parameters", "path"},
     "batch": {"global", "micro", "seq_len"},
     "train": {
         *("steps", "tokens", "eval_every", "eval_samples", "seed", "balance_loss", "balance_over"),
@@ -101,6 +101,16 @@ def test_tp_crosses_nodes_where_a_rack_is_wired_for_it(tmp_path: Path):
     for gpu, crossing in (("a100-sxm-80gb", 1), ("gb200", 0)):
         found = findings_of(recipe, *wide[:2], wide[2] % gpu)
         assert len(of("DSF130", found)) == crossing
+
+
+def test_what_a_disk_cannot_read_to_its_place_is_named(tmp_path: Path):
+    recipe = write(tmp_path)
+    common = ("offload={optimizer: nvme, path: /x}", "cluster.gpu=a100-sxm-80gb", "parallel={dp: 8, zero: 3}")
+    # 50,257 words of width 768 on 8 ranks; forge pads them to 50,304.
+    (found,) = of("DSF801", findings_of(recipe, *common, "model=gpt2", "trainer=transformers"))
+    assert "4,824,672 values of the vocabulary, which is no multiple of 128" in found.message
+    assert of("DSF801", findings_of(recipe, *common, "model=gpt2")) == []
+    assert of("DSF801", findings_of(recipe, *common, "model=llama3-8b", "trainer=transformers")) == []
 
 
 def test_fp32_sums_are_what_does_not_fit(tmp_path: Path):

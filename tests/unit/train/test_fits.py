@@ -22,7 +22,7 @@ def test_an_equal_plan_fits(tmp_path, make_plan):
         ({"train__precision": "bf16"}, "DSF331", "train.precision was fp32, the recipe says bf16"),
         ({"layout__tp": 2, "layout__dp": 1}, "DSF331", "parallel.tp was 1, the plan says 2"),
         ({"optimizer__type": "lion"}, "DSF331", "optimizer.type was adamw, the recipe says lion"),
-        ({"offload__optimizer": "nvme"}, "DSF331", "offload.optimizer was none or cpu, the plan says nvme"),
+        ({"offload__path": "/disk"}, "DSF331", "offload.path was none, the plan says a disk"),
         ({"batch__global_size": 8}, "DSF332", "12 samples in 3 steps"),
         ({"train__seed": 99}, "DSF332", "train.seed was 7, the recipe says 99"),
         ({"batch__seq_len": 4}, "DSF332", "seq_len was"),
