@@ -36,7 +36,7 @@ def limits(*made: Any) -> set[timedelta]:
 @pytest.mark.parametrize(("seconds", "limit"), [(45.0, timedelta(seconds=45)), (0.0, timedelta(days=3650))])
 def test_engines_groups_get_the_plans_limit(groups: world.Groups, seconds: float, limit: timedelta):
     without = dist.new_group()
-    assert limits(groups.tensor, groups.alone, without, *groups.experts.values()) != {limit}
+    assert limits(groups.tensor, groups.context, without, *groups.experts.values()) != {limit}
     world.limit_groups(make_plan(world_size=1, collective_timeout_seconds=seconds).launch)
-    assert limits(groups.tensor, groups.alone, without, *groups.experts.values()) == {limit}
+    assert limits(groups.tensor, groups.context, without, *groups.experts.values()) == {limit}
     assert limits(*distributed_c10d._world.pg_map) == {limit}
