@@ -58,14 +58,14 @@ class Space:
                 for cp in self._cps(tp * pp):
                     dp = self.gpus // (tp * pp * cp)
                     if self._fixed("parallel.dp", dp) and batch.global_size % dp == 0:
-                        vps = self.vps(pp, 0)
-                        for ep in self._eps(tp * cp * dp) if vps else ():
-                            for micro in self._micros(dp):
-                                for split in self._splits(tp, cp):
+                        micros = [(micro, self._least_vp(pp, dp, micro)) for micro in self._micros(dp)]
+                        for ep in self._eps(tp * cp * dp):
+                            for micro, vp in micros:
+                                for split in self._splits(tp, cp) if vp else ():
                                     yield Candidate(
-                                        *(tp, pp, cp, ep, vps[0], dp, micro, self.zeros[0]),
+                                        *(tp, pp, cp, ep, vp, dp, micro, self.zeros[0]),
                                         *(rest.recompute, split, rest.optimizer, rest.parameters),
-                                        self.schedule(vps[0]),
+                                        self.schedule(vp),
                                     )
 
     def steps(self, dp: int, micro: int) -> int:
@@ -87,6 +87,10 @@ class Space:
         if wanted == "interleaved":
             degrees = degrees[1:]
         return list(self._open("parallel.vp", degrees))
+
+    def _least_vp(self, pp: int, dp: int, micro: int) -> int:
+        """Return the fewest virtual stages, 0 where the schedule takes no such number of micro-batches."""
+        return next(iter(self.vps(pp, self.steps(dp, micro))), 0)
 
     def schedule(self, vp: int) -> str:
         """Return the schedule: virtual stages are what the interleaved one is for."""

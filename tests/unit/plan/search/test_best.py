@@ -83,10 +83,14 @@ def everything(recipe: Recipe) -> Iterator[Candidate]:
             yield Candidate(*(tp, pp, cp, ep, vp, dp, micro, zero, recompute, split, *places, schedule))
 
 
-def brute_force(recipe: Recipe, made: BestFirst, top: int, objective: Objective) -> list[Key]:
+def brute_force(
+    recipe: Recipe, made: BestFirst, top: int, objective: Objective, schedules: tuple[str, ...] = ()
+) -> list[Key]:
     """Return the best keys, one a set of degrees, from costing everything and asking every rule."""
     fits = []
     for one in everything(recipe):
+        if schedules and one.schedule not in schedules:
+            continue
         size = made.memory(one)
         if size <= made.capacity:
             found = Found(one, recipe.cluster.nodes * recipe.cluster.gpus_per_node, made.step(one), size)
@@ -130,6 +134,19 @@ def test_experts_and_offload_are_searched_too(gib: int, objective: Objective, pa
     assert [one.key(objective) for one in found] == brute_force(recipe, made, 4, objective)
     assert any(one.candidate.ep > 1 for one in found)
     assert (gib == 1000) is not any(one.candidate.optimizer == "cpu" for one in found)
+
+
+@pytest.mark.parametrize("objective", ["time", "memory", "cost"])
+def test_virtual_stages_that_are_asked_for_leave_out_batches_they_cannot_take(objective: Objective):
+    """Of 12 sequences two replicas get 6: micro-batches of 2 would make three, which two stages do not share."""
+    recipe = recipe_of("megatron-lm", 1, 4, batch={"global": 12, "seq_len": 2048})
+    recipe = with_values(all_open(recipe), {"parallel.schedule": "interleaved"})
+    made = search_of(recipe, 80 * GIB)
+    found = made.best(3, objective)
+    assert found
+    assert all(one.candidate.vp > 1 for one in found)
+    expected = brute_force(recipe, made, 3, objective, ("interleaved",))
+    assert [one.key(objective) for one in found] == expected
 
 
 def test_the_search_looks_at_few_of_them():
