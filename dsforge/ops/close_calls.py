@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from dsforge.records.close_calls import CloseCall, may_explain
 _TURNS = 8
 _ONSET = 0.1
 """Share of the tolerance from which a difference is more than the rounding of sums."""
+_MOST_NATS = 1.0
+"""What a token's other expert may change of the losses of its own sample until the run ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +50,23 @@ class Settled:
         return f"; DSF817: close calls of routers {why}: another train.seed may decide"
 
 
-def parted(outcome: RunOutcome, reference: Reference, tolerance: float) -> tuple[int, bool] | None:
-    """Return the first step, and whether its validation, of which the losses differ by more than allowed."""
+Place = tuple[int, bool]
+"""A step, and whether its validation."""
+
+
+def _apart(outcome: RunOutcome, reference: Reference) -> dict[Place, float]:
+    """Return by how much losses differ; infinite where one is not a number."""
     trained = zip(outcome.losses.values(), reference.losses, strict=True)
     apart = {(step, False): a - b for step, (a, b) in enumerate(trained, 1)}
     validated = outcome.validation_losses.items()
     apart |= {(step, True): loss - reference.validation_losses[step] for step, loss in validated}
-    # A loss that is not a number is not within the tolerance.
-    return min((at for at, difference in apart.items() if not abs(difference) <= tolerance), default=None)
+    return {at: math.inf if math.isnan(difference) else abs(difference) for at, difference in apart.items()}
+
+
+def parted(outcome: RunOutcome, reference: Reference, tolerance: float) -> Place | None:
+    """Return where the losses first differ by more than allowed."""
+    apart = _apart(outcome, reference)
+    return min((at for at, difference in apart.items() if difference > tolerance), default=None)
 
 
 def settle(
@@ -62,12 +74,16 @@ def settle(
     reference: Reference,
     tolerance: float,
     again: Callable[[tuple[CloseCall, ...]], Reference],
+    samples: int,
 ) -> Settled:
     """Return the run of the one process that agrees with the layout the longest.
 
     Where they first differ by more than rounding, close calls before it are decided the other way (`again`),
-    one at a time; one is kept if that is later then, or never.
+    one at a time; one is kept if that is later then, or never. What is more than one of a step's `samples`
+    can change is a fault.
     """
+    if max(_apart(outcome, reference).values(), default=0.0) > _MOST_NATS / samples:
+        return Settled(reference, agrees=False)
     best = reference
     other: tuple[CloseCall, ...] = ()
     tried: set[tuple[int, bool, int, int, int]] = set()

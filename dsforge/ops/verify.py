@@ -114,7 +114,8 @@ def verify(
         settled = Settled(reference)
         if _incomparable(outcome, reference) is None:
             again = partial(run_reference, plan, kept, options.environ)
-            settled = settle(outcome, reference, TOLERANCE[plan.train.precision], again)
+            tolerance = TOLERANCE[plan.train.precision]
+            settled = settle(outcome, reference, tolerance, again, plan.batch.global_size)
         ended = outcome.exit.code == 0
         parameters = _parameter_difference(dump, settled.reference, work) if ended else None
     return _judge(plan, outcome, settled, parameters, (*small.changes, *raised))

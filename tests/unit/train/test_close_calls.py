@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Reference:
 
 
 def settled(trained: Reference, plain: Reference) -> Settled:
-    return settle(layout(trained), plain, TOLERANCE, lambda other: run(plan_for(), other))
+    return settle(layout(trained), plain, TOLERANCE, lambda other: run(plan_for(), other), 8)
 
 
 def test_a_gap_is_counted_in_roundings_of_the_largest_score():
@@ -149,3 +150,16 @@ def test_in_16_bits_no_call_is_close():
     plan = plan_for()
     low = plan.model_copy(update={"train": plan.train.model_copy(update={"precision": "bf16", "steps": 1})})
     assert run(low).close_calls == ()
+
+
+def never(other: tuple[CloseCall, ...]) -> Reference:
+    raise AssertionError(f"{other} cannot explain it")
+
+
+@pytest.mark.parametrize("loss", [9.0, math.nan, math.inf])
+def test_what_no_token_can_do_is_a_fault_however_many_calls_are_close(plain: Reference, loss: float):
+    trained = replace(plain, losses=(*plain.losses[:-1], loss))
+    assert plain.close_calls
+    settled = settle(layout(trained), plain, TOLERANCE, never, 8)
+    assert not settled.agrees
+    assert not settled.undecided

@@ -138,7 +138,7 @@ def test_experts_and_offload_are_searched_too(gib: int, objective: Objective, pa
 
 @pytest.mark.parametrize("objective", ["time", "memory", "cost"])
 def test_virtual_stages_that_are_asked_for_leave_out_batches_they_cannot_take(objective: Objective):
-    """Of 12 sequences two replicas get 6: micro-batches of 2 would make three, which two stages do not share."""
+    """Of 12 sequences two replicas get 6: micro-batches of 2 make three, which two stages do not share."""
     recipe = recipe_of("megatron-lm", 1, 4, batch={"global": 12, "seq_len": 2048})
     recipe = with_values(all_open(recipe), {"parallel.schedule": "interleaved"})
     made = search_of(recipe, 80 * GIB)
