@@ -138,7 +138,10 @@ def _show_trouble(trouble: Trouble) -> None:
         output.line(f"  skipped   {len(skipped)} {steps} whose gradients overflowed: {in_runs(skipped)}")
     for event in trouble.spikes[-_MOST_OF_PACE:]:
         output.line(f"  spike     {first_line(event.message)}")
-    if told := [f"{what} {times} times" for what, times in sorted(trouble.checked.items()) if times]:
+    compared = {what: trouble.checked.get(what, 0) for what in ("gradients", "parameters")}
+    if tensors := trouble.checked.get("dealt_out"):
+        output.line(f"  checked   every element of {tensors} gradients has one replica that updates it")
+    if told := [f"{what} {times} times" for what, times in compared.items() if times]:
         output.line(f"  checked   equal between ranks: {', '.join(told)}")
 
 

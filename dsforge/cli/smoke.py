@@ -48,7 +48,7 @@ def smoke(
     from dsforge.cli.progress import Progress
     from dsforge.ops.machine_room import max_cpu_ranks
     from dsforge.ops.smoke import smoke as run_smoke
-    from dsforge.plan.words import product
+    from dsforge.plan.words import not_exercised, product
 
     loaded = load(recipe, changes, set_, profile, argument, json=json)
     plan_warned(loaded)
@@ -67,7 +67,8 @@ def smoke(
         output.line(f"layout {product(layout)}, ZeRO-{layout['zero']}")
         for check in result.checks:
             output.line(f"{'pass' if check.passed else 'FAIL'}  {check.name}: {check.seen}")
-        output.line(f"{'passed' if result.passed else 'failed'}; records in {result.run_dir}")
+        verdict = "passed" if result.passed else "failed"
+        output.line(f"{verdict}{not_exercised(result.not_exercised)}; records in {result.run_dir}")
     raise typer.Exit(result.exit_code)
 
 

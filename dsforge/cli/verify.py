@@ -51,6 +51,7 @@ def verify(
     from dsforge.cli.progress import Progress
     from dsforge.ops.machine_room import max_cpu_ranks
     from dsforge.ops.verify import verify as run_verify
+    from dsforge.plan.words import not_exercised
 
     loaded = load(recipe, changes, set_, profile, json=json)
     plan_warned(loaded, allow or ())
@@ -77,5 +78,5 @@ def verify(
         for call in result.close_calls:
             output.line(f"rounding chose between two experts at {call.told()}: compared with the other one")
         verdict = "same" if result.passed else "undecided" if result.undecided else "NOT the same"
-        output.line(f"{verdict}: {result.why}")
+        output.line(f"{verdict}{not_exercised(result.not_exercised)}: {result.why}")
     raise typer.Exit(int(ExitCode.OK if result.passed else ExitCode.FINDINGS))

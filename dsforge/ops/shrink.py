@@ -58,6 +58,8 @@ class Shrunk:
 
     data: dict[str, Any]
     changes: tuple[Change, ...]
+    lost: tuple[str, ...]
+    """Kinds of parallelism that the recipe has and these ranks do not: TP, PP, CP, DP, EP or VP."""
 
     @property
     def ranks(self) -> int:
@@ -74,10 +76,12 @@ def shrink(
     steps: int = _STEPS,
     gpu: str = "cpu",
     learn_fast: bool = False,
+    purpose: str = "smoke",
 ) -> Shrunk:
     """Return the recipe at a size that `max_ranks` processes of one machine train in minutes.
 
     `learn_fast` also cuts a small model's vocabulary, so that its loss falls far in a few steps.
+    `purpose` ends the name of its runs.
     """
     changes: list[Change] = []
 
@@ -88,12 +92,13 @@ def shrink(
 
     layout, model, batch = plan.layout, plan.model, plan.batch
     tp, pp, cp, dp = _degrees(layout, max_ranks, splits_sequences=recipe.external is None)
-    limit = f"this machine holds {max_ranks} ranks"
+    limit = f"at most {max_ranks} ranks are started" if max_ranks > 1 else "one rank alone is started"
     use("parallel.tp", layout.tp, tp, limit)
     use("parallel.pp", layout.pp, pp, limit)
     use("parallel.dp", layout.dp, dp, "two replicas show everything that more would" if dp == 2 else limit)
-    use("parallel.cp", layout.cp, cp, "a short sequence has few parts")
-    vp = use("parallel.vp", layout.vp, _parts(layout.vp) if pp > 1 else 1, "few layers make few parts")
+    use("parallel.cp", layout.cp, cp, _why_cp(cp, _parts(layout.cp), limit, recipe))
+    few_layers = "few layers make few parts" if pp > 1 else f"a stage alone has none, and {limit}"
+    vp = use("parallel.vp", layout.vp, _parts(layout.vp) if pp > 1 else 1, few_layers)
     why = "it needs stages, and the interleaved one virtual ones"
     schedule = use("parallel.schedule", layout.schedule, _schedule(layout.schedule, pp, vp), why)
     partition = layout.partition if layout.partition != "measured" else "parameters"
@@ -104,7 +109,8 @@ def shrink(
     is_split = use("parallel.sequence_parallel", asked, asked and splits, whole)
     tiny = "a tiny shape trains through the same code"
     small = plan.parameters.total <= _SMALL_MODEL and _splits(plan, tp)
-    ep = use("parallel.ep", layout.ep, gcd(layout.ep, tp * cp * dp), "ranks of a stage that are left")
+    of_stage = f"the most that divides the {tp * cp * dp} ranks of a stage" if tp * cp * dp > 1 else limit
+    ep = use("parallel.ep", layout.ep, gcd(layout.ep, tp * cp * dp), of_stage)
     shape = _own_shape(plan) if small else _tiny_shape(plan, tp, pp, vp, ep)
     if learn_fast:
         shape["vocab"] = min(shape["vocab"], _VOCAB)
@@ -142,7 +148,7 @@ def shrink(
         use("data", "the recipe's", "the built-in corpus", "real text found on every machine")
     data = {
         "version": 1,
-        "name": f"{plan.name[:_LONGEST_NAME]}-smoke",
+        "name": f"{plan.name[:_LONGEST_NAME]}-{purpose}",
         "model": shape,
         "cluster": {"nodes": 1, "gpus_per_node": tp * pp * cp * dp, "gpu": gpu},
         "parallel": {
@@ -184,7 +190,16 @@ def shrink(
         "trainer": recipe.trainer,
         **({"external": recipe.external.model_dump(mode="json")} if recipe.external else {}),
     }
-    return Shrunk(data, tuple(changes))
+    kept = {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": ep, "vp": vp}
+    lost = tuple(kind.upper() for kind, degree in kept.items() if degree == 1 < getattr(layout, kind))
+    return Shrunk(data, tuple(changes), lost)
+
+
+def _why_cp(used: int, fewest: int, limit: str, recipe: Recipe) -> str:
+    """Return why a sequence has fewer parts: `fewest` that divide as many, or none."""
+    if used == fewest:
+        return "a short sequence has few parts"
+    return limit if recipe.external is None else "an external program's ranks of a CPU hold whole sequences"
 
 
 def _places(plan: Plan, use: Callable[[str, Any, Any, str], Any], *, is_alone: bool) -> dict[str, Any]:

@@ -51,6 +51,8 @@ class SmokeResult:
     checks: tuple[Check, ...]
     changes: tuple[Change, ...]
     layout: dict[str, int]
+    not_exercised: tuple[str, ...]
+    """Kinds of parallelism that the recipe has and these ranks did not: TP, PP, CP, DP, EP or VP."""
     losses: tuple[float, ...]
     validation_losses: dict[int, float]
     run_dir: Path
@@ -63,6 +65,7 @@ class SmokeResult:
             "checks": [{"name": c.name, "passed": c.passed, "seen": c.seen} for c in self.checks],
             "shrunk": [change.as_dict() for change in self.changes],
             "layout": self.layout,
+            "not_exercised": list(self.not_exercised),
             "losses": list(self.losses),
             "validation_losses": {str(step): loss for step, loss in self.validation_losses.items()},
             "run": str(self.run_dir),
@@ -119,6 +122,7 @@ def smoke(
         checks=tuple(checks),
         changes=small.changes,
         layout={"tp": layout.tp, "pp": layout.pp, "dp": layout.dp, "cp": layout.cp, "zero": layout.zero},
+        not_exercised=small.lost,
         losses=tuple(outcome.losses.values()),
         validation_losses=outcome.validation_losses,
         run_dir=next((one.run_dir for one in failed if one.run_dir), outcome.run_dir),

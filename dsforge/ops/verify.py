@@ -53,6 +53,8 @@ class VerifyResult:
     close_calls: tuple[CloseCall, ...]
     """Tokens that the reference sent to the other of two experts, between which rounding chooses."""
     layout: dict[str, Any]
+    not_exercised: tuple[str, ...]
+    """Kinds of parallelism that the recipe has and these ranks did not: TP, PP, CP, DP, EP or VP."""
     changes: tuple[Change, ...]
     run_dir: Path
 
@@ -74,6 +76,7 @@ class VerifyResult:
             "steps": self.steps,
             "close_calls": [asdict(call) for call in self.close_calls],
             "layout": self.layout,
+            "not_exercised": list(self.not_exercised),
             "changed": [change.as_dict() for change in self.changes],
             "run": str(self.run_dir),
         }
@@ -101,7 +104,7 @@ def verify(
             hint="`dsforge smoke RECIPE` trains it for a few steps",
             exit_code=ExitCode.FINDINGS,
         )
-    small = shrink(loaded.recipe, original, max_ranks, steps=steps, learn_fast=True)
+    small = shrink(loaded.recipe, original, max_ranks, steps=steps, learn_fast=True, purpose="verify")
     with tempfile.TemporaryDirectory(prefix="dsforge-verify-") as name:
         work = Path(name)
         kept = references or work
@@ -118,7 +121,7 @@ def verify(
             settled = settle(outcome, reference, tolerance, again, plan.batch.global_size)
         ended = outcome.exit.code == 0
         parameters = _parameter_difference(dump, settled.reference, work) if ended else None
-    return _judge(plan, outcome, settled, parameters, (*small.changes, *raised))
+    return _judge(plan, outcome, settled, parameters, (*small.changes, *raised), small.lost)
 
 
 def _telling_reference(
@@ -190,6 +193,7 @@ def _judge(
     settled: Settled,
     parameters: float | None,
     changes: tuple[Change, ...],
+    lost: tuple[str, ...],
 ) -> VerifyResult:
     losses, reference = tuple(outcome.losses.values()), settled.reference
     tolerance = TOLERANCE[plan.train.precision]
@@ -241,6 +245,7 @@ def _judge(
             "arch": plan.model.arch,
             "tied": plan.model.tied,
         },
+        not_exercised=lost,
         changes=changes,
         run_dir=outcome.run_dir,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 PLAIN_SCHEDULE, PLAIN_OPTIMIZER = "1f1b", "adamw"
@@ -26,6 +26,11 @@ def degrees(plan: Mapping[str, Any]) -> str:
     within += ["sequences split over TP"] if layout.get("sequence_parallel") else []
     told = f" ({', '.join(within)})" if within else ""
     return product(layout) + told
+
+
+def not_exercised(kinds: Sequence[str]) -> str:
+    """Return what a verdict on a shrunken layout says nothing of, ready to stand behind it."""
+    return f", but {', '.join(kinds)} not exercised" if kinds else ""
 
 
 def choices(plan: Mapping[str, Any]) -> list[str]:

@@ -74,7 +74,7 @@ class Trouble:
     """Steps that were not as others: skipped for gradients that overflowed, or with a loss that jumped.
 
     `checked`: how often gradients and parameters were compared between ranks and were equal, over attempts
-    that ended well.
+    that ended well; `dealt_out`: of how many gradients every element was seen to be updated by one replica.
     """
 
     skipped_steps: tuple[int, ...]
@@ -206,7 +206,8 @@ def summarise_trouble(events: Iterable[Event]) -> Trouble:
             spikes[step] = event
         elif event.name == "finished" and isinstance(found := event.data.get("checks"), dict):
             for what, times in found.items():
-                checked[what] = checked.get(what, 0) + times
+                before = checked.get(what, 0)
+                checked[what] = max(before, times) if what == "dealt_out" else before + times
     return Trouble(tuple(sorted(skipped)), tuple(spikes[step] for step in sorted(spikes)), checked)
 
 

@@ -48,6 +48,8 @@ class Checks:
         """Sees in which module something is first not finite."""
         self.made = {"gradients": 0, "parameters": 0}
         """How often copies on several ranks were compared, and were equal."""
+        self.dealt_out = 0
+        """Gradients of which replicas hold parts, each element on one of them."""
         if self._plan.gradients_every or self._plan.parameters_every:
             group = control_group(context.plan.launch)
             split = frozenset(
@@ -60,6 +62,10 @@ class Checks:
             )
         if self._plan.modules:
             self.watch = ModuleWatch(engine.modules, engine.parameters, device)
+
+    def told(self) -> dict[str, int]:
+        """Return what was seen to be well, for the run's records."""
+        return {**self.made, "dealt_out": self.dealt_out}
 
     def begin(self, step: int) -> None:
         """Take note of the step that begins."""
@@ -95,8 +101,11 @@ class Checks:
 
     def _look(self, what: str, copies: Copies | None, pieces: Mapping[str, Piece], step: int) -> None:
         assert copies is not None, "made for a plan that wants it"
-        if not copies.is_ready and (wrong := copies.meet(pieces)) is not None:
-            raise self._error("DSF810", wrong)
+        if not copies.is_ready:
+            if (wrong := copies.meet(pieces)) is not None:
+                raise self._error("DSF810", wrong)
+            if what == "gradients":
+                self.dealt_out = copies.dealt_out
         difference = copies.first_difference(pieces)
         if difference is None:
             self.made[what] += copies.compares

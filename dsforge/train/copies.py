@@ -74,6 +74,11 @@ class Copies:
         """More than one rank holds some value; known once ranks have met."""
 
     @property
+    def dealt_out(self) -> int:
+        """Return of how many tensors ranks hold parts, known once they have met."""
+        return len({(key.name, key.stage) for key in self._places if key.length < key.size})
+
+    @property
     def is_ready(self) -> bool:
         """Tell whether ranks know of each other's pieces."""
         return bool(self._places)

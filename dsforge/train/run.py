@@ -70,7 +70,8 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
     groups = trainer.make_groups(plan.layout)
     seats = world.gather_seats(context, groups, device)
     world.check_seats(seats, plan)
-    recorder.event("joined", f"{len(seats)} ranks joined", hosts=sorted({seat.host for seat in seats}))
+    number = f"{len(seats)} ranks" if len(seats) > 1 else "one rank"
+    recorder.event("joined", f"{number} joined", hosts=sorted({seat.host for seat in seats}))
 
     data = facts_of(context, corpus)
     with resume.claimed(context), disk.used(context):
@@ -90,7 +91,7 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
                 dump(tensors, specs, where, plan.layout, context.dump_dir)
             swapped = {} if context.disk is None else {"disk_bytes": disk.swapped_bytes(context)}
             held = {"memory": memory_peaks(device), **swapped}
-            recorder.event("finished", f"{plan.train.steps} steps done", **held, checks=checks.made)
+            recorder.event("finished", f"{plan.train.steps} steps done", **held, checks=checks.told())
     torch.distributed.destroy_process_group()
     return ended
 

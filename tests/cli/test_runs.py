@@ -219,12 +219,13 @@ def test_steps_that_were_skipped_or_jumped_are_told_and_what_ranks_compared(cli:
         event("skipped", "step 4 skipped", step=4),
         event("skipped", "2 of 9 steps skipped in all", skipped_steps=2),
         event("spike", "the loss of step 7 is 9.1", step=7),
-        event("finished", "9 steps done", checks={"gradients": 4, "parameters": 0}),
+        event("finished", "9 steps done", checks={"gradients": 4, "parameters": 0, "dealt_out": 7}),
     )
     lines = cli("runs", "show", "new", "--runs", root).out.splitlines()
     assert "  skipped   2 steps whose gradients overflowed: 3-4" in lines
     assert "  spike     the loss of step 7 is 9.1" in lines
     assert "  checked   equal between ranks: gradients 4 times" in lines
+    assert "  checked   every element of 7 gradients has one replica that updates it" in lines
     assert not any(
         line.startswith(("  skipped", "  spike")) for line in cli("runs", "show", "old", "--runs", root).out
     )

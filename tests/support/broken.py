@@ -632,6 +632,16 @@ BROKEN = (
         "gradients_every",
         "train.checks.gradients_every=0",
     ),
+    Broken(  # replicas hold parts: shards of TP would hold copies of what layers do not split
+        "DSF811",
+        (
+            _CORE,
+            (_PARALLEL, "{dp: 4, cp: 2, zero: 1}"),
+            ("steps: 30", "steps: 30, checks: {gradients_every: 5}"),
+        ),
+        "gradients_every",
+        None,
+    ),
 )
 
 NOT_HONOURED = {

@@ -15,20 +15,29 @@ def _check(facts: Facts) -> Iterator[Found]:
     if facts.dp is None or facts.zero is None:
         return
     parallel = recipe.parallel
-    copies = facts.dp * parallel.cp
-    without_replicas = parallel.tp > 1 or (parallel.pp > 1 and facts.shape.tied)
-    dealt_out = facts.zero == 3 or facts.capabilities.cuts_parameters
-    compared = {
-        "gradients_every": copies > 1 or without_replicas,
-        "parameters_every": (copies > 1 and not dealt_out) or without_replicas,
-    }
-    for key in (key for key, is_compared in compared.items() if getattr(checks, key) and not is_compared):
-        yield Found(
-            f"train.checks.{key} would compare nothing: no two ranks hold the same of a parameter",
-            f"train.checks.{key}",
-            "leave it out",
-            Fix(f"train.checks.{key}", 0),
-        )
+    replicas = facts.dp * parallel.cp
+    # Shards hold the same of what layers do not split, also of its parts; stages hold a tied weight whole.
+    tied = parallel.pp > 1 and facts.shape.tied
+    cut = facts.capabilities.cuts_parameters
+    in_parts = {"gradients_every": facts.zero > 0 or cut, "parameters_every": facts.zero == 3 or cut}
+    for key, parts in in_parts.items():
+        has_copies = parallel.tp > 1 or (replicas > 1 or tied if not parts else replicas == 1 and tied)
+        if not getattr(checks, key) or has_copies:
+            continue
+        if key == "gradients_every" and replicas > 1:
+            yield Found(
+                f"train.checks.{key} compares no gradients: under ZeRO-{facts.zero} no two of {replicas} "
+                "replicas hold the same; it sees alone, and once, that each element is updated by one of them",
+                f"train.checks.{key}",
+                "leave it out, or ask for parameters_every, too, where replicas hold whole parameters (ZeRO 1, 2)",
+            )
+        else:
+            yield Found(
+                f"train.checks.{key} would compare nothing: no two ranks hold the same of a parameter",
+                f"train.checks.{key}",
+                "leave it out",
+                Fix(f"train.checks.{key}", 0),
+            )
 
 
 def _too_seldom(facts: Facts) -> Iterator[Found]:

@@ -39,6 +39,26 @@ def test_sequences_stay_in_parts_where_the_machine_holds_them(max_ranks: int, de
     assert {change.key: change.used for change in small.changes}["parallel.cp"] == degrees[1]
 
 
+@pytest.mark.parametrize(
+    ("name", "max_ranks", "key", "why", "lost"),
+    [
+        ("llama3-8b-128k-64h100", 4, "cp", "a short sequence has few parts", ("DP",)),
+        ("llama3-8b-128k-64h100", 2, "cp", "at most 2 ranks are started", ("CP", "DP")),
+        ("mixtral-8x7b-64h100", 8, "ep", "the most that divides the 2 ranks of a stage", ()),
+        ("mixtral-8x7b-64h100", 2, "ep", "at most 2 ranks are started", ("DP", "EP")),
+        ("llama3-70b-interleaved-256h100", 1, "vp", "a stage alone has none", ("TP", "PP", "DP", "VP")),
+    ],
+)
+def test_what_few_ranks_leave_out_is_told_with_the_true_reason(
+    name: str, max_ranks: int, key: str, why: str, lost: tuple[str, ...]
+):
+    recipe = load_recipe(ROOT / "recipes" / f"{name}.yaml")
+    small = shrink(recipe.recipe, make_plan(recipe), max_ranks)
+    told = {change.key: change.why for change in small.changes}
+    assert told[f"parallel.{key}"].startswith(why)
+    assert small.lost == lost
+
+
 @pytest.mark.parametrize(("cp", "seq_len", "kept"), [(3, 6000, 60), (3, 18, 18), (6, 6144, 64), (5, 640, 60)])
 def test_a_tiny_sequence_has_as_many_stretches_as_cp_asks_for(cp: int, seq_len: int, kept: int):
     recipe = recipes.loaded(

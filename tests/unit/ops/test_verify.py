@@ -17,7 +17,7 @@ LOSSES = {1: 5.0, 2: 4.0}
 def judged(validation: dict[int, float], losses: dict[int, float] = LOSSES) -> VerifyResult:
     outcome = RunOutcome("r", Path("r"), 1, RunExit(0, "ok", ""), losses, validation, None, ())
     reference = Reference((5.0, 4.0), (1.0, 1.0), 2, {2: 4.5}, Path("w"))
-    return _judge(plan_of(), outcome, Settled(reference), 0.0, ())
+    return _judge(plan_of(), outcome, Settled(reference), 0.0, (), ())
 
 
 def test_a_layout_is_the_same_when_it_is_judged_the_same_too():
