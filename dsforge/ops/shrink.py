@@ -19,6 +19,7 @@ from typing import Any
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.families import Experts, families
 from dsforge.catalog.hf.reader import model_row
+from dsforge.plan.program import engine_of
 from dsforge.plan.types import Layout, Model, Plan
 from dsforge.recipe.model import Recipe
 
@@ -114,7 +115,9 @@ def shrink(
     shape = _own_shape(plan) if small else _tiny_shape(plan, tp, pp, vp, ep)
     if learn_fast:
         shape["vocab"] = min(shape["vocab"], _VOCAB)
-    seq_len = use("batch.seq_len", batch.seq_len, min(batch.seq_len, _tokens(tp, cp)), tiny)
+    seq_len = use(
+        "batch.seq_len", batch.seq_len, min(batch.seq_len, _tokens(tp if is_split else 1, cp)), tiny
+    )
     shape |= _tiny_window(plan, seq_len)
     for key, own, shrunk in _shape_changes(model, shape):
         use(f"model.{key}", own, shrunk, tiny)
@@ -160,7 +163,7 @@ def shrink(
             "cp": cp,
             "dp": dp,
             "sequence_parallel": is_split,
-            "zero": layout.zero,
+            "zero": use("parallel.zero", layout.zero, _zero(recipe, plan, pp), "ZeRO-0 in 16 bits needs stages"),
             "partition": partition if shape["layers"] % pp == 0 else "parameters",
         },
         "offload": {
@@ -267,9 +270,15 @@ def _schedule(schedule: str, pp: int, vp: int) -> str:
     return "1f1b" if needs_more else schedule
 
 
-def _tokens(tp: int, cp: int) -> int:
-    """Return a tiny sequence's, which CP cuts into twice as many equal stretches, and TP a part of it."""
-    unit = 2 * cp * tp if cp > 1 else 1
+def _zero(recipe: Recipe, plan: Plan, pp: int) -> int:
+    """Return the ZeRO stage that so many stages train right with (DSF122)."""
+    stays = plan.layout.zero > 0 or pp > 1 or plan.train.precision == "fp32"
+    return plan.layout.zero if stays or not capabilities(engine_of(recipe)).deepspeed else 1
+
+
+def _tokens(shards: int, cp: int) -> int:
+    """Return a tiny sequence's, which CP cuts into twice as many equal stretches, and shards a part of it."""
+    unit = shards * (2 * cp if cp > 1 else 1)
     return max(1, _SEQ_LEN // unit) * unit
 
 

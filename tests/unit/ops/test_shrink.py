@@ -69,6 +69,35 @@ def test_a_tiny_sequence_has_as_many_stretches_as_cp_asks_for(cp: int, seq_len: 
     assert make_plan(shrunk_recipe(recipe, small)).batch.seq_len == kept
 
 
+@pytest.mark.parametrize("trainer", ["forge", "megatron-core"])
+def test_a_tiny_sequence_is_one_that_its_shards_split(trainer: str):
+    recipe = recipes.loaded(
+        {"trainer": trainer, "cluster": {"gpus_per_node": 3}}
+        | {
+            "model": {
+                "arch": "llama",
+                "layers": 2,
+                "hidden": 96,
+                "heads": 6,
+                "kv_heads": 3,
+                "ffn_hidden": 384,
+            }
+            | {"vocab": 512}
+        }
+        | {"parallel": {"tp": 3, "pp": 1, "dp": 1, "sequence_parallel": True}, "batch": {"seq_len": 72}}
+    )
+    small = shrink(recipe.recipe, make_plan(recipe), 3)
+    assert make_plan(shrunk_recipe(recipe, small)).batch.seq_len == 63
+
+
+@pytest.mark.parametrize(("max_ranks", "zero"), [(2, 0), (1, 1)])
+def test_zero_0_in_16_bits_keeps_its_stages_or_becomes_1(max_ranks: int, zero: int):
+    recipe = load_recipe(ROOT / "recipes" / "llama3-70b-256h100.yaml", ["parallel.zero=0"])
+    small = shrink(recipe.recipe, make_plan(recipe), max_ranks)
+    assert make_plan(shrunk_recipe(recipe, small)).layout.zero == zero
+    assert ("parallel.zero" in {change.key for change in small.changes}) is (zero == 1)
+
+
 def test_a_config_of_hugging_face_becomes_a_tiny_shape_of_its_family(tmp_path: Path):
     config = {
         "model_type": "qwen2",
