@@ -139,7 +139,11 @@ class Judge:
             return self._without_costs(other)
         if self.chosen is None:
             return Verdict("better", f"{_told(found)}; the recipe's own layout does not fit", found=found)
-        return compare(found, self.chosen, self._objective, wanted)
+        verdict = compare(found, self.chosen, self._objective, wanted)
+        fixed, dp = self._loaded.recipe.parallel.dp, found.candidate.dp
+        if not free or fixed in ("auto", dp):
+            return verdict
+        return replace(verdict, message=f"{verdict.message}; with DP {dp}, where the recipe fixes {fixed}")
 
     def _planned(self) -> LoadedRecipe:
         """Return the recipe with what simple rules choose in it."""
