@@ -36,7 +36,7 @@ HEADER = """\
 # explained in dsforge/cost/calibration.py. What is 0, 1, the number of a FlashAttention, true or false is a
 # fact of a GPU generation or an engine, not fitted. `like`: an engine that differs from another in what its
 # row says. trainers: whose measured runs a trainer's are most like. errors: mean relative error over sources
-# that a fit had not seen, by kind of run (fit_catalog.py --leave-out). reaches: how far the rows of an engine go.
+# that a fit had not seen, by kind of run (fit_catalog.py --leave-out). reaches: how far an engine's rows go.
 """
 GROUPS = ("dense 16-bit", "dense fp8", "Blackwell dense", "MoE")
 _SHARES = {"matmul", "link", "tp_hidden", "dp_hidden", "shard_hidden", "fabrics", "dispatch"}
@@ -235,7 +235,9 @@ def main() -> None:
     rows = list(read(given.throughput))
     constants = fitted(rows, start)
     kept = yaml.load(CATALOG.read_text("utf-8"))
-    for group, sources in errors(rows, build({**constants, "errors": {}, "trainers": {}, "reaches": {}})).items():
+    for group, sources in errors(
+        rows, build({**constants, "errors": {}, "trainers": {}, "reaches": {}})
+    ).items():
         every = [error for own in sources.values() for error in own]
         means = [fmean(own) for own in sources.values()]
         print(f"{group}: {len(every)} rows, mean {fmean(every):.4f}, by source {fmean(means):.4f}")
@@ -252,7 +254,7 @@ def main() -> None:
 
 
 def _kept(catalog: dict[str, Any]) -> dict[str, Any]:
-    """Return what no fit finds: whose engine a trainer is like; errors, unless they were measured; reaches."""
+    """Return what no fit finds: whose engine a trainer is like; errors and reaches."""
     return {key: catalog[key] for key in ("trainers", "errors", "reaches")}
 
 

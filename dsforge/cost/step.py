@@ -181,4 +181,6 @@ def _offload(job: Job, parameters: float) -> float:
     copied = weight * ((passes if job.offload_parameters else 1) + 1)
     moved = 2.0 * 12 if job.optimizer_on_disk else 0.0
     moved += weight * (passes + 1) if job.parameters_on_disk else 0.0
-    return own * (_HOST_SECONDS_PER_PARAMETER + copied / _HOST_BYTES_PER_SECOND + moved / NVME_BYTES_PER_SECOND)
+    return own * (
+        _HOST_SECONDS_PER_PARAMETER + copied / _HOST_BYTES_PER_SECOND + moved / NVME_BYTES_PER_SECOND
+    )

@@ -96,7 +96,9 @@ def estimate(
         measured=job.machine.measured,
         error=factor.error if factor is not None and factor.error is not None else _error(job),
         beyond=tuple(_beyond(job, own_attention=plan.external is None)),
-        disk_bytes_per_second=NVME_BYTES_PER_SECOND if job.optimizer_on_disk or job.parameters_on_disk else None,
+        disk_bytes_per_second=NVME_BYTES_PER_SECOND
+        if job.optimizer_on_disk or job.parameters_on_disk
+        else None,
         calibrated=factor,
     )
 
@@ -124,7 +126,7 @@ def _error(job: Job) -> float:
 
 
 def _beyond(job: Job, *, own_attention: bool) -> Iterator[str]:
-    """Yield what no published run of the engine has; `own_attention`: PyTorch's, where theirs may be another."""
+    """Yield what no published run of the engine has; `own_attention`: PyTorch's, theirs may not be."""
     known = calibration()
     reach = known.reaches[known.kin(job.engine)]
     if job.cp > reach.cp:

@@ -14,7 +14,9 @@ def _check(facts: Facts) -> Iterator[Found]:
     parallel, cluster = facts.recipe.parallel, facts.recipe.cluster
     have = f"{cluster.nodes} x {cluster.gpus_per_node} = {facts.devices} ranks"
     known = {"TP": parallel.tp, "PP": parallel.pp} | ({"CP": parallel.cp} if parallel.cp > 1 else {})
-    decided = {name: value for name, value in known.items() if f"parallel.{name.lower()}" not in facts.undecided}
+    decided = {
+        name: value for name, value in known.items() if f"parallel.{name.lower()}" not in facts.undecided
+    }
     if parallel.dp != "auto":
         decided["DP"] = parallel.dp
     degrees, ranks = " x ".join(f"{name} {value}" for name, value in decided.items()), prod(decided.values())
@@ -22,7 +24,10 @@ def _check(facts: Facts) -> Iterator[Found]:
         if facts.devices % ranks:
             yield Found(
                 f"{degrees} = {ranks} does not divide the cluster's {have}",
-                next((f"parallel.{name.lower()}" for name, value in decided.items() if value > 1), "parallel.tp"),
+                next(
+                    (f"parallel.{name.lower()}" for name, value in decided.items() if value > 1),
+                    "parallel.tp",
+                ),
                 f"choose degrees whose product divides {facts.devices}, or change cluster",
             )
     elif ranks != facts.devices:

@@ -166,7 +166,9 @@ def test_a_rented_machine_brings_its_network():
         ("hf-finetune", ("offload.optimizer=cpu", "cluster.gpu=a100-sxm-80gb"), ()),
     ],
 )
-def test_an_estimate_tells_what_no_published_run_has(name: str, changes: tuple[str, ...], beyond: tuple[str, ...]):
+def test_an_estimate_tells_what_no_published_run_has(
+    name: str, changes: tuple[str, ...], beyond: tuple[str, ...]
+):
     made = estimate(planned(name, "cluster.gpu=h100-sxm-80gb", *changes))
     assert isinstance(made, Estimate)
     assert made.beyond == beyond

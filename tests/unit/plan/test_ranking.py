@@ -107,5 +107,7 @@ def test_another_degree_is_told_with_the_dp_that_it_leaves():
     ],
 )
 def test_a_degree_that_is_left_open_is_not_told_as_one(changes: tuple[str, ...], message: str):
-    recipe = loaded("llama3-8b-64h100", "parallel.tp=auto", "parallel.pp=auto", "parallel.zero=auto", *changes)
+    recipe = loaded(
+        "llama3-8b-64h100", "parallel.tp=auto", "parallel.pp=auto", "parallel.zero=auto", *changes
+    )
     assert message in [one.message for one in examine(recipe)]
