@@ -60,7 +60,7 @@ def _below_its_stage(facts: Facts) -> Iterator[Found]:
         return
     said = f"the optimizer goes to {place} under ZeRO-{least} at least, this is ZeRO-{facts.zero}"
     if (facts.recipe.parallel.pp > 1 and least > 1) or least > _under_tp(facts):
-        how = "with a pipeline" if facts.recipe.parallel.pp > 1 else "with layers split by AutoTP"
+        how = "with a pipeline" if facts.recipe.parallel.pp > 1 else "under AutoTP"
         hint = f"`optimizer: cpu` without a path: {how} DeepSpeed offloads to the CPU alone"
         yield Found(said, "offload.optimizer", hint)
     else:

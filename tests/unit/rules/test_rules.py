@@ -263,7 +263,7 @@ def test_a_hint_leads_to_no_second_refusal(changes: dict[str, str], code: str, h
         (
             ("trainer=transformers", "parallel.pp=1", "parallel.dp=null", "parallel.zero=2", *ON_DISK),
             "DSF776",
-            "`optimizer: cpu` without a path: with layers split by AutoTP DeepSpeed offloads to the CPU alone",
+            "`optimizer: cpu` without a path: under AutoTP DeepSpeed offloads to the CPU alone",
         ),
     ],
 )
