@@ -25,6 +25,7 @@ from ruamel.yaml import YAML
 from scipy.optimize import least_squares
 
 from dsforge.cost.calibration import Calibration, build
+from dsforge.cost.job import Job
 from dsforge.cost.machine import from_peaks
 
 HERE = Path(__file__).resolve().parent
@@ -35,7 +36,7 @@ HEADER = """\
 # explained in dsforge/cost/calibration.py. What is 0, 1, the number of a FlashAttention, true or false is a
 # fact of a GPU generation or an engine, not fitted. `like`: an engine that differs from another in what its
 # row says. trainers: whose measured runs a trainer's are most like. errors: mean relative error over sources
-# that a fit had not seen, by kind of run (fit_catalog.py --leave-out).
+# that a fit had not seen, by kind of run (fit_catalog.py --leave-out). reaches: how far an engine's rows go.
 """
 GROUPS = ("dense 16-bit", "dense fp8", "Blackwell dense", "MoE")
 _SHARES = {"matmul", "link", "tp_hidden", "dp_hidden", "shard_hidden", "fabrics", "dispatch"}
@@ -199,6 +200,22 @@ def unmeasured(rows: list[Measured], constants: Calibration) -> float:
     return fmean(found)
 
 
+def reaches(rows: list[Measured], constants: Calibration) -> dict[str, dict[str, Any]]:
+    """Return how far the rows of each engine that is like no other go, and of those like it."""
+    found: dict[str, list[Job]] = collections.defaultdict(list)
+    for row in rows:
+        if row.job is not None:
+            found[constants.kin(row.job.engine)].append(row.job)
+    return {
+        name: {
+            "seq_len": max(job.work.seq_len for job in jobs),
+            "cp": max(job.cp for job in jobs),
+            "offload": any(job.offload for job in jobs),
+        }
+        for name, jobs in sorted(found.items())
+    }
+
+
 def main() -> None:
     """Fit, tell and write."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -218,7 +235,9 @@ def main() -> None:
     rows = list(read(given.throughput))
     constants = fitted(rows, start)
     kept = yaml.load(CATALOG.read_text("utf-8"))
-    for group, sources in errors(rows, build({**constants, "errors": {}, "trainers": {}})).items():
+    for group, sources in errors(
+        rows, build({**constants, "errors": {}, "trainers": {}, "reaches": {}})
+    ).items():
         every = [error for own in sources.values() for error in own]
         means = [fmean(own) for own in sources.values()]
         print(f"{group}: {len(every)} rows, mean {fmean(every):.4f}, by source {fmean(means):.4f}")
@@ -226,6 +245,7 @@ def main() -> None:
     if given.leave_out:
         kept["errors"] = {group: float(f"{left_out(rows, constants, start, group):.2g}") for group in GROUPS}
         kept["errors"]["unmeasured"] = float(f"{unmeasured(rows, build({**constants, **_kept(kept)})):.2g}")
+    kept["reaches"] = reaches(rows, build({**constants, **_kept(kept)}))
     if given.out:
         when = dt.datetime.now(dt.UTC).date().isoformat()
         with given.out.open("w", encoding="utf-8") as file:
@@ -234,8 +254,8 @@ def main() -> None:
 
 
 def _kept(catalog: dict[str, Any]) -> dict[str, Any]:
-    """Return what a fit keeps: whose engine a trainer is like; errors, unless they were measured."""
-    return {key: catalog[key] for key in ("trainers", "errors")}
+    """Return what no fit finds: whose engine a trainer is like; errors and reaches."""
+    return {key: catalog[key] for key in ("trainers", "errors", "reaches")}
 
 
 if __name__ == "__main__":

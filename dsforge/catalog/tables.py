@@ -57,6 +57,10 @@ class Hardware:
     domain: int = 1
     """GPUs that its fast link joins across nodes, where racks are wired so; 1: it ends at the node."""
 
+    def multiplies_in(self, precision: str) -> bool:
+        """Tell whether its data sheet has a matrix rate in a precision; where none is known, it may."""
+        return not self.peak_tflops or precision in self.peak_tflops
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:

@@ -42,7 +42,10 @@ def init(
         typer.Option(help=f"The GPU, or cpu. Default: {_GPU}.", autocompletion=complete.gpus),
     ] = None,
     seq_len: Annotated[
-        int | None, typer.Option("--seq-len", min=1, help="With --from-...: tokens a sample.")
+        int | None,
+        typer.Option(
+            "--seq-len", min=1, help="Tokens a sample. Default: 4096, or as many as the model takes."
+        ),
     ] = None,
     from_deepspeed: Annotated[
         Path | None, typer.Option("--from-deepspeed", help="A DeepSpeed JSON to make the recipe from.")
@@ -121,10 +124,11 @@ def _started(
 ) -> str:
     from dsforge.ops.starter import starter_recipe
 
-    if seq_len is not None or changes:
-        word = "--seq-len" if seq_len is not None else (changes or [""])[0]
-        raise typer.BadParameter(f"`{word}` goes with --from-... only; edit the recipe that init writes")
-    return starter_recipe(model or _MODEL, gpus or _GPUS, gpus_per_node, gpu or _GPU, schema)
+    if changes:
+        raise typer.BadParameter(
+            f"`{changes[0]}` goes with --from-... only; edit the recipe that init writes"
+        )
+    return starter_recipe(model or _MODEL, gpus or _GPUS, gpus_per_node, gpu or _GPU, schema, seq_len)
 
 
 def _imported(

@@ -23,6 +23,7 @@ def time_lines(made: Estimate | str) -> Iterator[str]:
     known = f"published runs of {made.engine}: within {made.error:.0%} on average"
     if not made.measured:
         known = f"not measured on this GPU, told from its peaks: within {made.error:.0%} where that was tried"
+    known += f"; nobody has published one with {' or '.join(made.beyond)}" if made.beyond else ""
     if (factor := made.calibrated) is not None:
         known = calibrated_words(factor)
     total = made.step.total
@@ -32,6 +33,8 @@ def time_lines(made: Estimate | str) -> Iterator[str]:
     parts = sorted(asdict(made.step).items(), key=lambda part: -part[1])
     shares = [f"{name.replace('_', ' ')} {seconds / total:.0%}" for name, seconds in parts]
     yield f"of which {', '.join(one for one in shares if not one.endswith(' 0%'))}"
+    if made.disk_bytes_per_second is not None:
+        yield f"disks    taken to move {format_bytes(round(made.disk_bytes_per_second))}/s for each GPU"
     groups = [f"{one.group} {one.ranks} {one.share:.1%} over {one.link}" for one in made.communication]
     if groups:
         yield f"waits    for {', '.join(groups)}"

@@ -66,6 +66,19 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """How far the published runs of an engine go, and of those that differ from it in little.
+
+    `seq_len`: tokens of their longest samples. `cp`: their highest degree. `offload`: the optimizer of some
+    ran on the host.
+    """
+
+    seq_len: int
+    cp: int
+    offload: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """All constants by what they belong to; `common` holds those of kernels and collectives."""
 
@@ -79,10 +92,16 @@ class Calibration:
     """Mean relative error over sources that a fit had not seen, by kind of run."""
     like: dict[str, str]
     """The engine that an engine differs from in little."""
+    reaches: dict[str, Reach]
+    """Of the engines that are like no other."""
 
     def basis(self, engine: str) -> str:
         """Return the engine whose published runs are in the constants of one: itself, where it has some."""
         return engine if self.engines[engine].measured else self.basis(self.like[engine])
+
+    def kin(self, engine: str) -> str:
+        """Return the engine like no other from which one differs in little."""
+        return self.kin(self.like[engine]) if engine in self.like else engine
 
 
 def build(rows: dict[str, Any]) -> Calibration:
@@ -95,6 +114,7 @@ def build(rows: dict[str, Any]) -> Calibration:
         dict(rows["trainers"]),
         dict(rows["errors"]),
         {name: row["like"] for name, row in rows["engines"].items() if "like" in row},
+        {name: Reach(**row) for name, row in rows["reaches"].items()},
     )
 
 

@@ -15,7 +15,7 @@ _OPERATORS_RECOMPUTED = 0.5
 _HOST_SECONDS_PER_PARAMETER = 2e-9
 _HOST_BYTES_PER_SECOND = 25e9
 """Of PCIe 4.0 with 16 lanes, as copies reach it."""
-_NVME_BYTES_PER_SECOND = 1.6e9
+NVME_BYTES_PER_SECOND = 1.6e9
 """A GPU's share of a node's disks: Rajbhandari et al. 2021 (ZeRO-Infinity, arXiv:2104.07857), figure 2b."""
 _INTERLEAVED_SENDS = 0.3
 
@@ -169,16 +169,18 @@ def _optimizer(job: Job, parameters: float) -> float:
 
 
 def _offload(job: Job, parameters: float) -> float:
-    """Return the host's update: half gradients down, half weights up, and what comes from disk and goes back.
+    """Return the host's update, what passes between it and the GPU, and what comes from disk and goes back.
 
-    Weights on a disk are read by every pass over the layers, and written once.
+    Half gradients go down once a step, and half weights up; offloaded, these go up in every pass over the
+    layers, from a disk first, on which they are written once.
     """
     if not job.offload:
         return 0.0
-    own = parameters / job.gpus
-    seconds = own * (_HOST_SECONDS_PER_PARAMETER + 4 / _HOST_BYTES_PER_SECOND)
+    own, weight = parameters / job.gpus, 4 if job.precision == "fp32" else 2
+    passes = (2 + _RECOMPUTED.get(job.recompute, 0.0)) * job.accumulation_steps
+    copied = weight * ((passes if job.offload_parameters else 1) + 1)
     moved = 2.0 * 12 if job.optimizer_on_disk else 0.0
-    if job.parameters_on_disk:
-        passes = 2 + _RECOMPUTED.get(job.recompute, 0.0)
-        moved += (4 if job.precision == "fp32" else 2) * (passes * job.accumulation_steps + 1)
-    return seconds + moved * own / _NVME_BYTES_PER_SECOND
+    moved += weight * (passes + 1) if job.parameters_on_disk else 0.0
+    return own * (
+        _HOST_SECONDS_PER_PARAMETER + copied / _HOST_BYTES_PER_SECOND + moved / NVME_BYTES_PER_SECOND
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 from dsforge.base.errors import DsforgeError, Severity
 from dsforge.base.exits import ExitCode
-from dsforge.catalog.tables import find_hardware, find_model
+from dsforge.catalog.tables import Hardware, ModelPreset, find_hardware, find_model
 from dsforge.plan.auto import ROOM_FOR_STATES
 from dsforge.plan.resolve import examine, make_plan, refusal
 from dsforge.plan.verdict import memory_findings
@@ -30,26 +30,58 @@ _UNTRAINABLE = "DSF141"
 
 
 def starter_recipe(
-    model: str, gpus: int, gpus_per_node: int, gpu: str, schema: str = "recipe.schema.json"
+    model: str,
+    gpus: int,
+    gpus_per_node: int,
+    gpu: str,
+    schema: str = "recipe.schema.json",
+    seq_len: int | None = None,
 ) -> str:
     """Return a recipe as YAML; DsforgeError DSF065 when no layout of these GPUs holds the model.
 
-    DSF141 when no trainer builds it; else the first one that does is written. `schema` is where editors look
-    for the JSON Schema, from the recipe's folder.
+    DSF141 when no trainer builds it, a rule's code when it takes no samples of `seq_len` tokens; else the
+    first one that does is written. `schema` is where editors look for the JSON Schema, from its folder.
     """
     preset, hardware = find_model(model), find_hardware(gpu)
     nodes, per_node = whole_nodes(gpus, gpus_per_node)
     limits = (preset.shape.get("max_positions"), preset.shape.get("window"))
-    seq_len = min((_SEQ_LEN, *(limit for limit in limits if limit)))
+    seq_len = seq_len or min((_SEQ_LEN, *(limit for limit in limits if limit)))
     first: dict[str, Any] = {
         "version": 1,
         "model": preset.name,
         "cluster": {"nodes": nodes, "gpus_per_node": per_node, "gpu": hardware.name},
         "batch": {"global": gpus, "micro": 1, "seq_len": seq_len},
-        "train": {"precision": "fp32" if hardware.accelerator == "cpu" else "bf16"},
+        "train": {"precision": _precision(hardware)},
     }
     first |= _trainer(first)
-    tight = None
+    if too_long := [found for found in examine(_loaded(first)) if found.key == "batch.seq_len"]:
+        raise refusal(too_long)
+    tight: list[tuple[dict[str, Any], tuple[str, str]]] = []
+    for recomputed in (False, True):
+        for data, again, is_roomy in _fitting(first, preset, hardware, recomputed=recomputed):
+            if is_roomy:
+                return _text(data, again, schema)
+            tight.append((data, again))
+    if tight:
+        return _text(*tight[0], schema)
+    raise DsforgeError(
+        "DSF065",
+        f"no TP x PP of {gpus} x {hardware.name} holds the states and fp32 sums of {preset.name} in "
+        f"{_TIGHT:.0%} of a GPU, and the activations in the rest",
+        hint="more GPUs, a smaller model or shorter samples",
+        exit_code=ExitCode.FINDINGS,
+    )
+
+
+def _fitting(
+    first: dict[str, Any], preset: ModelPreset, hardware: Hardware, *, recomputed: bool
+) -> Iterator[tuple[dict[str, Any], tuple[str, str], bool]]:
+    """Yield layouts that may fit, the smallest first, what is recomputed and why, and whether there is room.
+
+    `recomputed`: all layers, where none fits otherwise.
+    """
+    per_node = first["cluster"]["gpus_per_node"]
+    gpus = first["cluster"]["nodes"] * per_node
     experts = (preset.shape.get("experts") or {}).get("count", 1)
     for tp, pp, ep in _layouts(gpus, per_node, experts):
         dp = gpus // (tp * pp)
@@ -59,21 +91,13 @@ def starter_recipe(
             "batch": {**first["batch"], "global": dp * (4 * pp if pp > 1 else 4)},
         }
         share = _share_of_memory(data, hardware.memory_bytes)
-        if share is not None and (share > _TIGHT or not _fits(data, share)):
-            continue
-        if share is None or share <= ROOM_FOR_STATES:
-            return _text(data, share, schema)
-        if tight is None:
-            tight = data, share
-    if tight is not None:
-        return _text(*tight, schema)
-    raise DsforgeError(
-        "DSF065",
-        f"no TP x PP of {gpus} x {hardware.name} holds the states and fp32 sums of {preset.name} in "
-        f"{_TIGHT:.0%} of a GPU, and the activations in the rest",
-        hint="more GPUs or a smaller model",
-        exit_code=ExitCode.FINDINGS,
-    )
+        again = ("full", "activations do not fit otherwise") if recomputed else _recompute(share)
+        if share is None:
+            yield data, again, True
+        elif share <= _TIGHT:
+            said = _said_of_memory(data, again[0])
+            if Severity.ERROR not in said:
+                yield data, again, share <= ROOM_FOR_STATES and not said
 
 
 def whole_nodes(gpus: int, gpus_per_node: int) -> tuple[int, int]:
@@ -85,6 +109,13 @@ def whole_nodes(gpus: int, gpus_per_node: int) -> tuple[int, int]:
             "DSF063", f"{gpus} GPUs are not whole nodes of {per_node}", hint="a multiple of the node"
         )
     return nodes, per_node
+
+
+def _precision(hardware: Hardware) -> str:
+    """Return what an accelerator trains in."""
+    if hardware.accelerator == "cpu":
+        return "fp32"
+    return "bf16" if hardware.multiplies_in("bf16") else "fp16"
 
 
 def _layouts(gpus: int, per_node: int, experts: int) -> Iterator[tuple[int, int, int]]:
@@ -134,11 +165,10 @@ def _share_of_memory(data: dict[str, Any], memory_bytes: int | None) -> float | 
     return layout.fullest_rank_bytes / memory_bytes if memory_bytes else None
 
 
-def _fits(data: dict[str, Any], share: float) -> bool:
-    """Tell whether the whole of what a rank holds is estimated to fit, with the recomputation written."""
-    recompute, _ = _recompute(share)
+def _said_of_memory(data: dict[str, Any], recompute: str) -> list[Severity]:
+    """Return how what is said of the whole of what a rank holds weighs, with the recomputation written."""
     loaded = _loaded({**data, "train": {**data["train"], "recompute": recompute}})
-    return all(one.severity is not Severity.ERROR for one in memory_findings(loaded, make_plan(loaded)))
+    return [one.severity for one in memory_findings(loaded, make_plan(loaded))]
 
 
 def _recompute(share: float | None) -> tuple[str, str]:
@@ -154,11 +184,11 @@ def _recompute(share: float | None) -> tuple[str, str]:
     return "full", f"{taken}: the rest holds few activations"
 
 
-def _text(data: dict[str, Any], share: float | None, schema: str) -> str:
+def _text(data: dict[str, Any], again: tuple[str, str], schema: str) -> str:
     def flow(section: dict[str, Any]) -> str:
         return "{" + ", ".join(f"{key}: {value}" for key, value in section.items()) + "}"
 
-    recompute, why = _recompute(share)
+    recompute, why = again
     trainer = f"trainer: {data['trainer']}\n" if "trainer" in data else ""
     reach = ""
     if data["cluster"]["nodes"] > 1:

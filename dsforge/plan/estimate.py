@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,13 +11,16 @@ from dsforge.cost.calibration import calibration
 from dsforge.cost.groups import GroupShare, communication
 from dsforge.cost.job import Job
 from dsforge.cost.operations import hardware_operations, model_operations
-from dsforge.cost.step import StepSeconds, step_seconds
+from dsforge.cost.step import NVME_BYTES_PER_SECOND, StepSeconds, step_seconds
 from dsforge.plan.job import job_of
 from dsforge.plan.measurements import Factor
 from dsforge.plan.run_cost import Prices, RunCost, run_cost
 from dsforge.plan.types import Plan
 
 CONVENTION = "6 N + 12 l w s operations a token; causal: 6 l w s; hardware: with recomputed ones"
+
+_TORCH_FLASH = 2
+"""The FlashAttention that PyTorch brings along, which has no instructions after Ampere's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,8 @@ class Estimate:
     `full` counts attention whole, `causal` its lower half; see `CONVENTION` and cost/operations.py. `error`:
     the mean relative error of the cost model on runs that its fit had not seen, by kind. `engine`: whose
     measurements its constants are from. `measured`: the GPU's rates are, else they are told from its peaks.
+    `beyond`: what none of those published runs has, so that `error` is not known to hold.
+    `disk_bytes_per_second`: what a GPU's share of the disks is taken to read and write, where it does.
     `calibrated`: by what layouts measured here the parts are scaled, `error` then theirs, if several.
     """
 
@@ -53,6 +59,8 @@ class Estimate:
     engine: str
     measured: bool
     error: float
+    beyond: tuple[str, ...]
+    disk_bytes_per_second: float | None
     calibrated: Factor | None = None
 
     def to_json_value(self) -> dict[str, Any]:
@@ -87,6 +95,10 @@ def estimate(
         engine=calibration().basis(job.engine),
         measured=job.machine.measured,
         error=factor.error if factor is not None and factor.error is not None else _error(job),
+        beyond=tuple(_beyond(job, own_attention=plan.external is None)),
+        disk_bytes_per_second=NVME_BYTES_PER_SECOND
+        if job.optimizer_on_disk or job.parameters_on_disk
+        else None,
         calibrated=factor,
     )
 
@@ -111,3 +123,20 @@ def _error(job: Job) -> float:
     if job.work.experts is not None:
         kind = "MoE"
     return errors[kind] if job.machine.measured else max(errors[kind], errors["unmeasured"])
+
+
+def _beyond(job: Job, *, own_attention: bool) -> Iterator[str]:
+    """Yield what no published run of the engine has; `own_attention`: PyTorch's, theirs may not be."""
+    known = calibration()
+    reach = known.reaches[known.kin(job.engine)]
+    if job.cp > reach.cp:
+        yield f"CP {job.cp}"
+    if job.work.seq_len > reach.seq_len:
+        yield f"{job.work.seq_len:,} tokens a sample"
+    if job.optimizer_on_disk or job.parameters_on_disk:
+        yield "offload to a disk"
+    elif job.offload_parameters or (job.offload and not reach.offload):
+        yield "offload of parameters" if job.offload_parameters else "offload"
+    late = known.generations[job.machine.generation].early_instructions < 1
+    if late and own_attention and known.engines[job.engine].flash > _TORCH_FLASH:
+        yield "PyTorch's own attention"

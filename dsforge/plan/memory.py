@@ -51,15 +51,23 @@ class MemoryEstimate:
         if self.verdict in (None, "fits") or self.capacity_bytes is None:
             return None
         error = f"published runs: within {self.errors['device']:.0%}"
-        room = f"of {format_bytes(self.capacity_bytes)} a GPU ({error})"
+        has = format_bytes(self.capacity_bytes)
         if self.verdict == "tight":
             takes = f"stage {self.fullest.stage} is estimated to take {format_bytes(self.fullest.device)}"
-            text = f"memory is tight: {takes} {room}"
+            text = f"memory is tight: {takes} of {has} a GPU ({error})"
+            if self.fullest.device > self.capacity_bytes:
+                above = f"more than the {has} of a GPU: it fits only where the estimate is too high"
+                text = f"memory is tight: {takes}, {above} ({error})"
             return Finding("DSF751", Severity.WARNING, text, "cluster.gpu", None, hint)
         most = max(self.stages, key=lambda stage: stage.allocated)
         holds = f"stage {most.stage} is estimated to hold {format_bytes(most.allocated)} at once"
         return Finding(
-            "DSF750", Severity.ERROR, f"it does not fit: {holds}, {room}", "cluster.gpu", None, hint
+            "DSF750",
+            Severity.ERROR,
+            f"it does not fit: {holds}, of {has} a GPU ({error})",
+            "cluster.gpu",
+            None,
+            hint,
         )
 
 

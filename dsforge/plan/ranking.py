@@ -156,7 +156,15 @@ class Judge:
         own = getattr(self.chosen.candidate, KEYS[key])
         recipe, _ = with_defaults(self._loaded.recipe)
         values = values_of_key(recipe, self._shape, key)
-        return [(value, self.verdict({key: value})) for value in values if value != own]
+        return [(value, self._beside_dp(self.verdict({key: value}))) for value in values if value != own]
+
+    def _beside_dp(self, verdict: Verdict) -> Verdict:
+        """Return a verdict that tells of another DP than the recipe fixes."""
+        fixed = self._loaded.recipe.parallel.dp
+        dp = verdict.found.candidate.dp if verdict.found is not None else fixed
+        if fixed in ("auto", dp):
+            return verdict
+        return replace(verdict, message=f"{verdict.message}; with DP {dp}, where the recipe fixes {fixed}")
 
     def _without_costs(self, other: LoadedRecipe) -> Verdict:
         """Return what rules say of a layout; of a legal one that it is too large, or cannot be compared."""

@@ -22,7 +22,7 @@ from dsforge.plan.search.run import open_keys
 from dsforge.plan.settle import settle
 from dsforge.plan.types import Plan
 from dsforge.recipe.load import LoadedRecipe
-from dsforge.recipe.settled import SettledRecipe
+from dsforge.recipe.settled import SettledRecipe, left_open
 from dsforge.rules.facts import Facts
 from dsforge.rules.registry import apply, rules
 
@@ -35,7 +35,8 @@ def examine(loaded: LoadedRecipe, allow: frozenset[str] = frozenset()) -> list[F
     if shape is None or hardware is None:
         return problems
     recipe, _, fault = settle(named, shape, hardware)
-    found = _findings(loaded, recipe, shape, hardware, resolve_autos(recipe, shape, hardware), allow)
+    resolved = resolve_autos(recipe, shape, hardware)
+    found = _findings(loaded, recipe, shape, hardware, resolved, allow, fault)
     return _or_fault(found, fault, loaded)
 
 
@@ -61,7 +62,7 @@ def make_plan(
     recipe, chosen, fault = settle(named, shape, hardware, objective, best)
     resolved = resolve_autos(recipe, shape, hardware)
     resolved.decisions += decisions + chosen
-    findings = _findings(loaded, recipe, shape, hardware, resolved, allow)
+    findings = _findings(loaded, recipe, shape, hardware, resolved, allow, fault)
     if not refuse:
         findings = [_weighed(finding) for finding in findings]
     if fault is not None:
@@ -151,6 +152,7 @@ def _findings(
     hardware: Hardware,
     resolved: Resolved,
     allow: frozenset[str],
+    fault: Finding | None,
 ) -> list[Finding]:
     facts = Facts(
         recipe=recipe,
@@ -166,6 +168,7 @@ def _findings(
         total_bytes=resolved.fullest.bytes if resolved.fullest else None,
         fp32_sum_bytes=resolved.fullest.fp32_sums if resolved.fullest else None,
         most_layers=max((stage.count for stage in resolved.stages), default=None),
+        undecided=frozenset(left_open(loaded.recipe) if fault is not None else ()),
     )
     found = [replace(finding, place=loaded.place(finding.key)) for finding in apply(facts, allow)]
     order = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from dsforge.base.limits import MOST_EXPERTS, MOST_HEADS, MOST_HIDDEN, MOST_LAYERS, MOST_VOCAB
+from dsforge.recipe.hinted import HintedError
 from dsforge.recipe.quantities import Count, Epsilon, Flag, Positive, PositiveCount
 from dsforge.recipe.section import Section
+
+_KNOWN_BY = {
+    "mistral": "`arch: llama`, with `window` where the model's config.json has a sliding_window",
+    "gpt2": "`arch: gpt`",
+    "gpt3": "`arch: gpt`",
+    "gpt_neox": "`arch: gpt-neox`",
+    "llama2": "`arch: llama`",
+    "llama3": "`arch: llama`",
+}
+"""Names that models of a family go by elsewhere, and how a recipe says them."""
 
 
 class ExpertsSection(Section):
@@ -85,3 +96,10 @@ class ShapeSection(Section):
     window: PositiveCount | None = Field(
         default=None, description="Tokens that a layer looks back, each one itself among them; default: all."
     )
+
+    @field_validator("arch", mode="before")
+    @classmethod
+    def _known_elsewhere(cls, value: Any) -> Any:
+        if isinstance(value, str) and (said := _KNOWN_BY.get(value.lower())):
+            raise HintedError(f"a recipe has another name for `{value}`", said)
+        return value

@@ -93,7 +93,11 @@ class ParallelSection(Section):
     tp: Degree | Auto = Field(default=1, description="Tensor-parallel degree.")
     pp: Degree | Auto = Field(default=1, description="Pipeline stages.")
     vp: Degree | Auto = Field(default=1, description="Virtual stages a rank (interleaved schedule).")
-    cp: Degree | Auto = Field(default=1, description="Context-parallel degree.")
+    cp: Degree | Auto = Field(
+        default=1,
+        description="Context-parallel degree: ranks that share out each sequence; twice as many divide its "
+        "tokens (trainer megatron-core, or Megatron-LM).",
+    )
     ep: Degree | Auto = Field(
         default=1, description="Expert-parallel degree: ranks that share out the experts, whole ones each."
     )

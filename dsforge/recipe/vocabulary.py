@@ -11,14 +11,15 @@ from pydantic import BaseModel
 from dsforge.recipe.document import KeyPath
 from dsforge.recipe.model import Recipe
 
+_DEGREES = {"tensor": "tp", "pipeline": "pp", "pipe": "pp", "context": "cp", "expert": "ep", "data": "dp"}
 _SYNONYMS = {
-    "tensor_parallel": "parallel.tp",
-    "tensor_model_parallel_size": "parallel.tp",
+    **{
+        f"{word}_{kind}{of}": f"parallel.{degree}"
+        for word, degree in _DEGREES.items()
+        for kind in ("parallel", "model_parallel", "parallelism")
+        for of in ("", "_size", "_degree")
+    },
     "model_parallel_size": "parallel.tp",
-    "pipeline_parallel": "parallel.pp",
-    "pipeline_model_parallel_size": "parallel.pp",
-    "pipe_parallel_size": "parallel.pp",
-    "data_parallel": "parallel.dp",
     "zero_stage": "parallel.zero",
     "zero_optimization": "parallel.zero",
     "stage": "parallel.zero",

@@ -36,6 +36,8 @@ class Facts:
     """The sums among them."""
     most_layers: int | None
     """Layers of the stage that has most of them."""
+    undecided: frozenset[str] = frozenset()
+    """Keys that a search left open, as it found nothing: their values here stand in."""
 
     @property
     def devices(self) -> int:

@@ -114,7 +114,6 @@ def test_init_of_accelerate_takes_gpus_from_the_file(cli: Cli):
     "words",
     [
         ("batch.global=8",),
-        ("--seq-len", "8"),
         ("--from-deepspeed", "a.json", "--from-accelerate", "b.yaml"),
     ],
 )

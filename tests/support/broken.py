@@ -160,6 +160,12 @@ BROKEN = (
         "zero: 0",
         "parallel.zero=1",
     ),
+    Broken(
+        "DSF822",
+        (("gpu: cpu", "gpu: v100-sxm-32gb"), ("fp32", "bf16")),
+        "precision",
+        "train.precision=fp16",
+    ),
     _one("DSF813", "fp32", "fp16", "precision", "train.precision=bf16"),
     _one("DSF121", "zero: 1", "zero: 0", "zero: 0", "parallel.zero=1"),
     Broken(
@@ -299,7 +305,7 @@ BROKEN = (
                 "global: 24",
                 None,
             ),
-            ("DSF773", "cp: 4", (("seq_len: 64", "seq_len: 60"),), "cp: 4", "parallel.cp=3"),
+            ("DSF773", "cp: 4", (("seq_len: 64", "seq_len: 60"),), "cp: 4", "parallel.cp=2"),
             ("DSF775", "sequence_parallel: true", (), "sequence", "parallel.sequence_parallel=false"),
             (
                 "DSF775",

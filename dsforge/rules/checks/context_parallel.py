@@ -12,12 +12,19 @@ from dsforge.rules.registry import Found, Rule
 def _check(facts: Facts) -> Iterator[Found]:
     cp, seq_len = facts.recipe.parallel.cp, facts.recipe.batch.seq_len
     if cp > 1 and facts.capabilities.takes("parallel.cp", cp) and seq_len % (2 * cp):
-        fits = max(degree for degree in range(1, cp) if seq_len % (2 * degree) == 0 or degree == 1)
+        # DP takes the ranks that CP gives up, where the recipe leaves it.
+        others, free = facts.model_parallel // cp, facts.recipe.parallel.dp == "auto"
+        fits = max(
+            degree
+            for degree in range(1, cp)
+            if degree == 1 or (seq_len % (2 * degree) == 0 and facts.devices % (others * degree) == 0)
+        )
+        dp = "" if free else f" with DP {facts.devices // (others * fits)}"
         yield Found(
             f"{seq_len} tokens are no {2 * cp} equal parts for CP {cp}",
             "parallel.cp",
-            f"a seq_len that is a multiple of {2 * cp}, or CP {fits}",
-            Fix("parallel.cp", fits),
+            f"a seq_len that is a multiple of {2 * cp}, or CP {fits}{dp}",
+            Fix("parallel.cp", fits) if free else None,
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dsforge.base.errors import Fix, Severity
+from dsforge.rules.builders import builders, in_words
 from dsforge.rules.facts import Facts
 from dsforge.rules.honours import unhonoured
 from dsforge.rules.registry import Found, Rule
@@ -20,11 +21,12 @@ def _check(facts: Facts) -> Iterator[Found]:
     for key, value, honoured in unhonoured(facts.capabilities, facts.recipe):
         if needless and key in _OF_EXPERTS:
             continue  # of another trainer, which the model needs, it is none (DSF141)
+        other = next((one for one in builders(facts) if facts.recipe.external is None), None)
         legal = " or ".join(f"`{_yaml(item)}`" for item in honoured.values)
         yield Found(
             f"`{key}: {_yaml(value)}` cannot be honoured: {honoured.why}",
             key,
-            f"set {key} to {legal}",
+            f"set {key} to {legal}" + (f", or {in_words(other, facts)}" if other else ""),
             Fix(key, honoured.values[0]),
         )
 

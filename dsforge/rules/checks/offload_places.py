@@ -16,6 +16,7 @@ def _check(facts: Facts) -> Iterator[Found]:
     known = (f"offload.{name}" for name in ("optimizer", "parameters", "path"))
     if not all(facts.capabilities.takes(key, getattr(offload, key.split(".")[1])) for key in known):
         return
+    able = facts.recipe.parallel.pp == 1 and _under_tp(facts) == 3
     if facts.recipe.trainer != "external":
         yield from _below_its_stage(facts)
     if offload.parameters != "none" and facts.zero not in (None, 3):
@@ -24,7 +25,7 @@ def _check(facts: Facts) -> Iterator[Found]:
         yield Found(
             f"parameters are offloaded in the shards of ZeRO-3, this is ZeRO-{facts.zero}",
             "offload.parameters",
-            "`zero: 3`" if is_tied else "`zero: 3`, or leave parameters on the GPU",
+            "`zero: 3`" if is_tied else f"{'`zero: 3`, or ' if able else ''}leave parameters on the GPU",
             Fix("parallel.zero", 3) if is_tied else Fix("offload.parameters", "none"),
         )
     elif offload.parameters != "none" and offload.optimizer == "none":
@@ -47,14 +48,20 @@ def _check(facts: Facts) -> Iterator[Found]:
         )
 
 
+def _under_tp(facts: Facts) -> int:
+    """Return the highest ZeRO stage that the trainer takes with the recipe's TP."""
+    return facts.capabilities.zero_under_tp if facts.recipe.parallel.tp > 1 else 3
+
+
 def _below_its_stage(facts: Facts) -> Iterator[Found]:
     place = facts.recipe.offload.optimizer
     least = least_stage(place, "none")
     if not facts.capabilities.deepspeed or facts.zero is None or facts.zero >= least:
         return
     said = f"the optimizer goes to {place} under ZeRO-{least} at least, this is ZeRO-{facts.zero}"
-    if facts.recipe.parallel.pp > 1 and least > 1:
-        hint = "`optimizer: cpu` without a path: with a pipeline DeepSpeed offloads to the CPU alone"
+    if (facts.recipe.parallel.pp > 1 and least > 1) or least > _under_tp(facts):
+        how = "with a pipeline" if facts.recipe.parallel.pp > 1 else "under AutoTP"
+        hint = f"`optimizer: cpu` without a path: {how} DeepSpeed offloads to the CPU alone"
         yield Found(said, "offload.optimizer", hint)
     else:
         hint = f"`zero: {least}`, or leave the optimizer on the GPU"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dsforge.base.errors import Fix, Severity
+from dsforge.catalog.engines.capabilities import Capabilities
 from dsforge.catalog.families import families
 from dsforge.layout.families import differences
 from dsforge.layout.hf_config import misfits
@@ -30,22 +31,26 @@ def _check(facts: Facts) -> Iterator[Found]:
             )
     elif found := differences(shape, plain, seq_len, trainer.traits):
         names = " and ".join(trainer.families)
-        other = next(builders(facts), None)
+        others = list(builders(facts))
         yield Found(
             f"{trainer.trainer} trains {names} shapes; of {shape.name} it cannot honour: {', '.join(found)}",
             "model",
-            (f"{in_words(other, facts)} trains it; or " if other else "")
+            _told(others, facts)
             + f"choose a model of the families {names}; `dsforge presets list` marks them",
-            Fix("trainer", other.trainer) if other else None,
+            Fix("trainer", others[0].trainer) if others else None,
         )
     elif trainer.hugging_face and not names_config(facts.recipe.model) and (found := misfits(shape)):
-        told = " or ".join(in_words(one, facts) for one in builders(facts))
         yield Found(
             f"{shape.name} is no model of Hugging Face's: the nearest has {', '.join(found)}",
             "model",
-            (f"{told} trains it; or " if told else "")
+            _told(builders(facts), facts)
             + "name the model's config.json, or choose a shape that transformers has",
         )
+
+
+def _told(others: Iterable[Capabilities], facts: Facts) -> str:
+    told = " or ".join(in_words(one, facts) for one in others)
+    return f"{told} trains it; or " if told else ""
 
 
 RULE = Rule(

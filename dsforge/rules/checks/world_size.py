@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from dsforge.base.errors import Fix, Severity
 from dsforge.rules.facts import Facts
@@ -12,20 +13,28 @@ from dsforge.rules.registry import Found, Rule
 def _check(facts: Facts) -> Iterator[Found]:
     parallel, cluster = facts.recipe.parallel, facts.recipe.cluster
     have = f"{cluster.nodes} x {cluster.gpus_per_node} = {facts.devices} ranks"
-    degrees = f"TP {parallel.tp} x PP {parallel.pp}" + (f" x CP {parallel.cp}" if parallel.cp > 1 else "")
-    whole, rest = divmod(facts.devices, facts.model_parallel)
-    if parallel.dp == "auto":
-        if rest or not whole:
+    known = {"TP": parallel.tp, "PP": parallel.pp} | ({"CP": parallel.cp} if parallel.cp > 1 else {})
+    decided = {
+        name: value for name, value in known.items() if f"parallel.{name.lower()}" not in facts.undecided
+    }
+    if parallel.dp != "auto":
+        decided["DP"] = parallel.dp
+    degrees, ranks = " x ".join(f"{name} {value}" for name, value in decided.items()), prod(decided.values())
+    if parallel.dp == "auto" or not decided.keys() >= known.keys():
+        if facts.devices % ranks:
             yield Found(
-                f"{degrees} = {facts.model_parallel} does not divide the cluster's {have}",
-                "parallel.tp" if parallel.tp > 1 else "parallel.pp",
+                f"{degrees} = {ranks} does not divide the cluster's {have}",
+                next(
+                    (f"parallel.{name.lower()}" for name, value in decided.items() if value > 1),
+                    "parallel.tp",
+                ),
                 f"choose degrees whose product divides {facts.devices}, or change cluster",
             )
-    elif parallel.dp * facts.model_parallel != facts.devices:
+    elif ranks != facts.devices:
+        whole, rest = divmod(facts.devices, facts.model_parallel)
         fits = not rest and whole
         yield Found(
-            f"{degrees} x DP {parallel.dp} = {parallel.dp * facts.model_parallel} ranks, "
-            f"the cluster has {have}",
+            f"{degrees} = {ranks} ranks, the cluster has {have}",
             "parallel.dp",
             f"dp: {whole} fits" if fits else f"choose degrees whose product is {facts.devices}",
             Fix("parallel.dp", whole) if fits else None,

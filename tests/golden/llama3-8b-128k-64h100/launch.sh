@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts llama3-8b-128k-64h100: 64 ranks (TP 8 x PP 1 x CP 4 x DP 2, ZeRO-1) on the 8 hosts of hostfile,
+# Starts llama3-8b-128k-64h100: 64 ranks (TP 8 x PP 1 x CP 2 x DP 4, ZeRO-1) on the 8 hosts of hostfile,
 # through deepspeed's runner, pdsh and ssh. By hand: bash launch.sh, on a host that reaches all of them.
 # The bundle, the recipe's folder and the folder this is started in must be the same on every host.
 # Ctrl-C here makes deepspeed end every deepspeed launcher of yours on these hosts, other runs' included.

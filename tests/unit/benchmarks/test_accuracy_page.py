@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import pytest
 
+from dsforge.cost.calibration import calibration
 from tests.support.recipes import ROOT
 
 NAMES = (
@@ -45,3 +47,13 @@ def test_time_takes_few_constants():
 
     keys = [key for group in fit_catalog.FITTED.values() for key in group]
     assert len(keys) == len(set(keys)) <= 50
+
+
+def test_the_catalogue_knows_how_far_published_runs_go():
+    import fit_catalog
+    from published import read
+
+    known = calibration()
+    found = fit_catalog.reaches(list(read(ROOT / "tests" / "data" / "throughput.csv")), known)
+    assert {name: asdict(reach) for name, reach in known.reaches.items()} == found
+    assert found["megatron-core"] == {"seq_len": 8192, "cp": 2, "offload": False}

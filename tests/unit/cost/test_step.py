@@ -98,8 +98,12 @@ def test_an_offloaded_update_takes_the_host_its_link_and_its_disks():
     assert disks == pytest.approx(24 * parameters / 1.6e9)
     weights = replace(on_disk, offload_parameters=True, parameters_on_disk=True, recompute="full")
     more = step_seconds(weights).offload - step.offload - disks
-    # Of two bytes: read in three passes over each micro-batch, written once.
-    assert more == pytest.approx(2 * (3 * weights.accumulation_steps + 1) * parameters / 1.6e9)
+    # Of two bytes: read in three passes over each micro-batch, written once; not copied up at the step's end.
+    passes = 3 * weights.accumulation_steps
+    copied = 2 * (passes - 1) * parameters / 25e9
+    assert more == pytest.approx(2 * (passes + 1) * parameters / 1.6e9 + copied)
+    in_memory = replace(job(offload=True), offload_parameters=True, recompute="full")
+    assert step_seconds(in_memory).offload - step.offload == pytest.approx(copied)
 
 
 def test_layers_without_experts_have_the_plain_mlp():

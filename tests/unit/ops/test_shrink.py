@@ -32,7 +32,8 @@ def test_degrees_are_halved_the_larger_first(max_ranks: int, degrees: tuple[int,
     [(32, (8, 2, 2)), (16, (4, 2, 2)), (4, (2, 2, 1)), (2, (2, 1, 1))],
 )
 def test_sequences_stay_in_parts_where_the_machine_holds_them(max_ranks: int, degrees: tuple[int, int, int]):
-    recipe = load_recipe(ROOT / "recipes" / "llama3-8b-128k-64h100.yaml")
+    changes = ["parallel.cp=4", "parallel.dp=2"]
+    recipe = load_recipe(ROOT / "recipes" / "llama3-8b-128k-64h100.yaml", changes)
     small = shrink(recipe.recipe, make_plan(recipe), max_ranks)
     plan = make_plan(shrunk_recipe(recipe, small))
     assert (plan.layout.tp, plan.layout.cp, plan.layout.dp) == degrees

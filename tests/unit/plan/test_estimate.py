@@ -151,3 +151,33 @@ def test_a_rented_machine_brings_its_network():
     sends = rented.step.pipeline_sends - latency
     assert sends == pytest.approx((usual.step.pipeline_sends - latency) * 16 * share)
     assert {one.link for one in rented.communication} == {"link", "efa"}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "beyond"),
+    [
+        ("llama3-70b-interleaved-256h100", (), ("PyTorch's own attention",)),
+        ("llama3-8b-megatron-lm", (), ()),
+        ("llama3-8b-fsdp", (), ()),
+        ("llama3-8b-fsdp", ("offload.optimizer=cpu", "offload.parameters=cpu"), ("offload of parameters",)),
+        ("llama3-8b-64h100", ("batch.seq_len=2048", "offload.optimizer=cpu"), ("offload",)),
+        ("llama3-8b-64h100", ("batch.seq_len=4096",), ("4,096 tokens a sample",)),
+        ("hf-finetune", ("offload.optimizer=cpu",), ("PyTorch's own attention",)),
+        ("hf-finetune", ("offload.optimizer=cpu", "cluster.gpu=a100-sxm-80gb"), ()),
+    ],
+)
+def test_an_estimate_tells_what_no_published_run_has(
+    name: str, changes: tuple[str, ...], beyond: tuple[str, ...]
+):
+    made = estimate(planned(name, "cluster.gpu=h100-sxm-80gb", *changes))
+    assert isinstance(made, Estimate)
+    assert made.beyond == beyond
+
+
+def test_a_disk_has_the_rate_that_an_estimate_takes():
+    disk = ("parallel.zero=3", "offload.optimizer=nvme", "offload.path=/disk")
+    made, none = estimate(planned("llama3-8b-64h100", *disk)), estimate(planned("llama3-8b-64h100"))
+    assert isinstance(made, Estimate)
+    assert isinstance(none, Estimate)
+    assert (made.disk_bytes_per_second, none.disk_bytes_per_second) == (1.6e9, None)
+    assert made.beyond[-1] == "offload to a disk"

@@ -66,6 +66,10 @@ def test_a_plan_that_does_not_fit_is_an_error_and_one_that_may_not_a_warning():
     found = near.finding(None)
     assert found is not None
     assert (found.code, found.severity.value) == ("DSF751", "warning")
+    assert " of a GPU: it fits only where the estimate is too high (published runs: within " in found.message
+    below = replace(near, capacity_bytes=near.fullest.device + 1).finding(None)
+    assert below is not None
+    assert "it fits only" not in below.message
     few = memory_estimate(planned("llama3-8b-8a100"))
     assert isinstance(few, MemoryEstimate)
     assert few.finding(None) is None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dsforge.base.errors import DsforgeError
-from dsforge.plan.ranking import as_json, difference, opened, ranking
-from dsforge.plan.resolve import make_plan
+from dsforge.plan.ranking import Judge, as_json, difference, opened, ranking
+from dsforge.plan.resolve import examine, make_plan
 from dsforge.recipe.load import LoadedRecipe, load_recipe
 from tests.support.recipes import ROOT
 
@@ -89,3 +89,25 @@ def test_json_has_the_figures_of_the_table():
     assert second["why_not"] == difference(found.found[1], found.found[0], "time")
     assert first["tokens_per_second_per_gpu"] == pytest.approx(128 * 4096 / first["step"]["total"] / 8)
     assert first["values"]["parallel.tp"] == found.found[0].candidate.tp
+
+
+def test_another_degree_is_told_with_the_dp_that_it_leaves():
+    judge = Judge(loaded("llama3-8b-128k-64h100", "parallel.cp=auto", "parallel.dp=2"))
+    told = {value: verdict.message for value, verdict in judge.others("parallel.cp")}
+    assert told[2].endswith("; with DP 4, where the recipe fixes 2")
+    free = Judge(loaded("llama3-8b-128k-64h100", "parallel.cp=auto", "parallel.dp=auto"))
+    assert "fixes" not in dict(free.others("parallel.cp"))[4].message
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (("parallel.pp=3",), "PP 3 = 3 does not divide the cluster's 8 x 8 = 64 ranks"),
+        (("parallel.dp=7",), "DP 7 = 7 does not divide the cluster's 8 x 8 = 64 ranks"),
+    ],
+)
+def test_a_degree_that_is_left_open_is_not_told_as_one(changes: tuple[str, ...], message: str):
+    recipe = loaded(
+        "llama3-8b-64h100", "parallel.tp=auto", "parallel.pp=auto", "parallel.zero=auto", *changes
+    )
+    assert message in [one.message for one in examine(recipe)]

@@ -58,6 +58,12 @@ def test_quantities_take_units(tmp_path: Path):
     [
         # Unknown keys name the nearest legal one, wherever it lives, and words of other tools too.
         ("global: 32", "globl: 32", "DSF011", 6, 9, "batch.globl", "did you mean `batch.global`?"),
+        ("tp: 2", "context_parallel: 2", "DSF011", 5, 12, "context_parallel", "did you mean `parallel.cp`?"),
+        (
+            *("tp: 2", "expert_model_parallel_size: 2", "DSF011", 5, 12, "expert_model_parallel_size"),
+            "did you mean `parallel.ep`?",
+        ),
+        ("arch: llama", "arch: mistral", "DSF010", 3, 9, "another name for `mistral`", "`arch: llama`, with"),
         ("global: 32", "global_size: 32", "DSF011", 6, 9, "batch.global_size", "`batch.global`"),
         ("version: 1", "version: 1\nzero_stage: 1", "DSF011", 2, 1, "zero_stage", "`parallel.zero`"),
         ("version: 1", "version: 1\nlearning-rate: 1", "DSF011", 2, 1, "learning-rate", "`optimizer.lr`"),

@@ -15,6 +15,8 @@ from dsforge.rules.registry import rules
 from tests.support.broken import BROKEN, NOT_HONOURED, Broken
 from tests.support.recipes import SHIPPED, SMALL, findings_of, write
 
+ON_DISK = ("offload.optimizer=nvme", "offload.path=/disk")
+
 
 def of(code: str, found: list[Finding]) -> list[Finding]:
     return [finding for finding in found if finding.code == code]
@@ -236,6 +238,38 @@ def test_a_hint_leads_to_no_second_refusal(changes: dict[str, str], code: str, h
     found = [one for one in findings_of(write(tmp_path, EXPERTS), *words) if one.severity is Severity.ERROR]
     assert {one.code for one in found} == {code}
     assert str(found[0].hint).partition(" trains it")[0] == hint
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "hint"),
+    [
+        (("parallel=null", "parallel.cp=2"), "DSF140", "set parallel.cp to `1`, or `trainer: megatron-core`"),
+        (
+            ("trainer=megatron-core", "parallel=null", "checkpoint.init=x"),
+            "DSF140",
+            "set checkpoint.init to `null`, or `trainer: ddp`",
+        ),
+        (
+            (
+                "trainer=ddp",
+                "parallel=null",
+                "model=llama3-70b",
+                "cluster.gpu=h100-sxm-80gb",
+                "batch.seq_len=64",
+            ),
+            "DSF160",
+            "`trainer: fsdp`, whose ranks share states out, or more GPUs",
+        ),
+        (
+            ("trainer=transformers", "parallel.pp=1", "parallel.dp=null", "parallel.zero=2", *ON_DISK),
+            "DSF776",
+            "`optimizer: cpu` without a path: under AutoTP DeepSpeed offloads to the CPU alone",
+        ),
+    ],
+)
+def test_a_hint_is_one_that_the_trainer_takes(changes: tuple[str, ...], code: str, hint: str, tmp_path: Path):
+    found = [one for one in findings_of(write(tmp_path), *changes) if one.severity is Severity.ERROR]
+    assert [(one.code, one.hint) for one in found] == [(code, hint)]
 
 
 def test_the_trainers_that_a_reason_names_take_what_it_refuses():
