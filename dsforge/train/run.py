@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 
 from dsforge.base.exits import ExitCode
+from dsforge.base.text import counted
 from dsforge.plan.types import Layout, Plan
 from dsforge.train import checkpoint, cpu_support, disk, fused, quiet, resume, world
 from dsforge.train.batches import Batches, in_order, micro_batches, no_batches, read_ahead, to_device
@@ -70,8 +71,9 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
     groups = trainer.make_groups(plan.layout)
     seats = world.gather_seats(context, groups, device)
     world.check_seats(seats, plan)
-    number = f"{len(seats)} ranks" if len(seats) > 1 else "one rank"
-    recorder.event("joined", f"{number} joined", hosts=sorted({seat.host for seat in seats}))
+    recorder.event(
+        "joined", f"{counted(len(seats), 'rank')} joined", hosts=sorted({seat.host for seat in seats})
+    )
 
     data = facts_of(context, corpus)
     with resume.claimed(context), disk.used(context):
