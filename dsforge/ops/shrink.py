@@ -145,7 +145,7 @@ def shrink(
     use("checkpoint.init", recipe.checkpoint.init, None, "weights drawn from the seed fit a tiny shape")
     if recipe.data is not None:
         use("data", "the recipe's", "the built-in corpus", "real text found on every machine")
-    data = {
+    data: dict[str, Any] = {
         "version": 1,
         "name": f"{plan.name[:_LONGEST_NAME]}-{purpose}",
         "model": shape,
