@@ -131,7 +131,7 @@ def _print(result: Preflight) -> None:
     sums = result.all_reduce
     if sums is not None:
         output.line(
-            f"all-reduce of {format_bytes(sums.bytes)} over {sums.ranks} ranks: "
+            f"all-reduce of {format_bytes(sums.bytes)} over {counted(sums.ranks, 'rank')}: "
             f"{sums.seconds * 1000:.1f} ms, {format_bytes(sums.bytes_per_second)}/s a rank"
         )
     if result.left_out:

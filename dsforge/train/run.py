@@ -93,7 +93,9 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
                 dump(tensors, specs, where, plan.layout, context.dump_dir)
             swapped = {} if context.disk is None else {"disk_bytes": disk.swapped_bytes(context)}
             held = {"memory": memory_peaks(device), **swapped}
-            recorder.event("finished", f"{plan.train.steps} steps done", **held, checks=checks.told())
+            recorder.event(
+                "finished", f"{counted(plan.train.steps, 'step')} done", **held, checks=checks.told()
+            )
     torch.distributed.destroy_process_group()
     return ended
 

@@ -84,7 +84,7 @@ def test_a_disk_that_a_host_cannot_write_to():
 
 def test_fewer_gpus_than_slots():
     found = only(compared(hosts(facts(gpus=(GPU, GPU)), facts(gpus=(GPU,))), plan_on("h100-sxm-80gb")))
-    assert (found.code, found.message) == ("DSF258", "it has 1 GPUs, its slots promise 2")
+    assert (found.code, found.message) == ("DSF258", "it has 1 GPU, its slots promise 2")
     assert "slots=1" in (found.hint or "")
 
 

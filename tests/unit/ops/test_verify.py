@@ -27,10 +27,8 @@ def test_a_layout_is_the_same_when_it_is_judged_the_same_too():
     assert result.max_abs_loss_diff == 0
     assert result.max_abs_validation_diff == pytest.approx(5e-6)
     assert result.as_dict()["not_exercised"] == ["CP", "EP"]
-    assert [not_exercised(kinds) for kinds in (result.not_exercised, ())] == [
-        ", but CP, EP not exercised",
-        "",
-    ]
+    told = [not_exercised(kinds) for kinds in (result.not_exercised, ())]
+    assert told == [", but CP, EP not exercised", ""]
 
 
 def test_another_validation_loss_is_found_though_training_is_the_same():
