@@ -70,12 +70,12 @@ def build_everywhere(request: LaunchRequest, hosts: Sequence[str]) -> Builds:
     folder = str(op_cache.ops_dir(request.environ))
     with StopSignals() as signals:
         done = asyncio.run(
-            _unless_stopped(build_on(talks, folder, builders, host_environ(plan, environ)), signals)
+            unless_stopped(build_on(talks, folder, builders, host_environ(plan, environ)), signals)
         )
     return Builds(needed, done)
 
 
-async def _unless_stopped(
+async def unless_stopped(
     build: Coroutine[Any, Any, tuple[HostBuild, ...]], signals: StopSignals
 ) -> tuple[HostBuild, ...]:
     """Return what was built; DsforgeError DSF825 once a signal asks for an end, and all hosts were let go."""
