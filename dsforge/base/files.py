@@ -94,6 +94,22 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
         raise
 
 
+def why_unwritable(folder: Path) -> str | None:
+    """Return why no file can be made in a folder, or in the nearest above it that is there; None if one can.
+
+    The file that is tried has no name, or loses it at once.
+    """
+    there = folder
+    while not os.path.lexists(there) and there != there.parent:
+        there = there.parent
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return None
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        return f"{there} cannot be written to ({reason})" if there.is_dir() else f"{there} is not a folder"
+
+
 @contextmanager
 def reserved(path: Path) -> Iterator[None]:
     """Hold room on a disk with a file, which is free again when the body fails for want of any; OSError."""

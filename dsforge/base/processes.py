@@ -70,6 +70,19 @@ def cpu_seconds_of_session(session: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def end_session(session: int) -> None:
+    """Kill every other process of a session that we may kill, also those that they start meanwhile."""
+    killed = 1
+    while killed:
+        found = [one for one in everybody() if _session_of(one.pid) == session]
+        killed = sum(send_signal(one, signal.SIGKILL) for one in found)
+
+
+def _session_of(pid: int) -> int | None:
+    fields = _stat_fields(pid)
+    return int(fields[3]) if fields else None
+
+
 def parent_of(pid: int) -> int | None:
     """Return the id of a process's parent, or None when the process is gone."""
     fields = _stat_fields(pid)

@@ -49,6 +49,11 @@ def first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
+def counted(number: int, what: str) -> str:
+    """Return `1 rank`, `2 ranks`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def without_secrets(line: str) -> str:
     """Return a line of a file up to what stands behind the name of a secret."""
     for match in _NAMED_VALUE.finditer(line):

@@ -120,8 +120,8 @@ def cluster_shapes() -> dict[str, ClusterShape]:
 
 @cache
 def errors() -> dict[str, ErrorMeaning]:
-    """Return what each error code means that is not a rule's."""
-    rows = table("errors").items()
+    """Return what each error code means that is not a rule's, in the order of codes."""
+    rows = sorted(table("errors").items())
     return {code: ErrorMeaning(**(row if isinstance(row, dict) else {"what": row})) for code, row in rows}
 
 

@@ -37,6 +37,8 @@ def doctor(json: JsonOption = False) -> None:
         output.line()
         output.line(f"op cache     {found.op_cache['folder']}")
         output.line(f"             built: {', '.join(found.op_cache['built']) or 'nothing yet'}")
+        libaio = "found" if found.op_cache["libaio"] else "not found: `apt install libaio-dev`"
+        output.line(f"libaio       {libaio} (offload to a disk compiles AsyncIO, `async_io`, against it)")
         for problem in found.problems:
             output.note(f"problem: {problem}")
     raise typer.Exit(int(ExitCode.ENVIRONMENT if found.problems else ExitCode.OK))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsforge.base.errors import DsforgeError, Finding, Severity
+from dsforge.base.text import counted
 from dsforge.cli import output
 from dsforge.cli.options import (
     AllowOption,
@@ -146,7 +147,7 @@ def _as_dict(outcome: RunOutcome) -> dict[str, object]:
 def _print_success(outcome: RunOutcome) -> None:
     losses = list(outcome.losses.values())
     fell = (
-        f"loss {losses[0]:.4f} to {losses[-1]:.4f} over {len(losses)} steps"
+        f"loss {losses[0]:.4f} to {losses[-1]:.4f} over {counted(len(losses), 'step')}"
         if losses
         else "no step was left to do"
     )

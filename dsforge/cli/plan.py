@@ -10,7 +10,7 @@ import typer
 
 from dsforge.base.errors import Finding, Place, Severity
 from dsforge.base.exits import ExitCode
-from dsforge.base.text import one_line
+from dsforge.base.text import counted, one_line
 from dsforge.base.units import format_bytes, format_count
 from dsforge.cli import output
 from dsforge.cli.memory import Memory, memory_of
@@ -162,14 +162,14 @@ def _print(made: Plan, time: Estimate | str, memory: Memory, known: Known | None
     )
     where = f"{layout.nodes} x {layout.gpus_per_node} {made.gpu}"
     value = made.to_json_value()
-    output.line(f"  layout   {words.degrees(value)} = {layout.world_size} ranks on {where}")
+    output.line(f"  layout   {words.degrees(value)} = {counted(layout.world_size, 'rank')} on {where}")
     precision, *others = words.choices(value)
     told = [f"ZeRO-{layout.zero}", precision, f"recompute {_recompute(made.train)}", *others]
     output.line(f"  memory   {', '.join(told)}")
     triple = f"micro {batch.micro} x {batch.accumulation_steps} accumulation x DP {layout.dp}"
     output.line(f"  batch    global {batch.global_size} = {triple}, {batch.seq_len} tokens a sample")
     tokens = made.train.steps * batch.global_size * batch.seq_len
-    output.line(f"  length   {made.train.steps} steps, {format_count(tokens)} tokens")
+    output.line(f"  length   {counted(made.train.steps, 'step')}, {format_count(tokens)} tokens")
     output.line(f"  dropout  {made.train.dropout:g}, of attention {made.train.attention_dropout:g}")
     if (experts := made.model.experts) is not None:
         over = {"layer": "each layer", "model": "all layers together"}[made.train.balance_over]

@@ -8,6 +8,7 @@ import typer
 
 from dsforge.base import shell
 from dsforge.base.exits import ExitCode
+from dsforge.base.text import counted
 from dsforge.base.units import format_bytes
 from dsforge.cli import output
 from dsforge.cli.launch import start_options
@@ -71,6 +72,8 @@ def preflight(
         return load(recipe, changes, [*(set_ or ()), *more], profile, json=json)
 
     options = start_options(runs, allow)
+    if build:
+        output.note("kernels that a host lacks are compiled there, which takes minutes the first time")
     result = run_preflight(loaded(), options, timeout, quick=quick, build=build)
     if exclude_failed and not result.passed:
         result = without_failed(result, loaded, options, timeout, quick=quick, build=build)
@@ -128,7 +131,7 @@ def _print(result: Preflight) -> None:
     sums = result.all_reduce
     if sums is not None:
         output.line(
-            f"all-reduce of {format_bytes(sums.bytes)} over {sums.ranks} ranks: "
+            f"all-reduce of {format_bytes(sums.bytes)} over {counted(sums.ranks, 'rank')}: "
             f"{sums.seconds * 1000:.1f} ms, {format_bytes(sums.bytes_per_second)}/s a rank"
         )
     if result.left_out:
@@ -138,6 +141,6 @@ def _print(result: Preflight) -> None:
     errors = sum(one.severity.value == "error" for one in result.findings)
     warnings = len(result.findings) - errors
     output.line(
-        f"{len(result.hosts)} hosts: {errors} errors, {warnings} warnings; "
+        f"{counted(len(result.hosts), 'host')}: {counted(errors, 'error')}, {counted(warnings, 'warning')}; "
         + ("ready to launch" if result.passed else "it would not run")
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsforge.base.text import counted
 from dsforge.base.units import format_seconds
 from dsforge.cli import output
 from dsforge.cli.launch import start_options
@@ -84,6 +85,7 @@ def _print_ranks(small: Shrunk) -> None:
     from dsforge.ops.machine_room import cores, start_up_seconds
 
     output.note(
-        f"starting {small.ranks} ranks on {cores()} cores (--max-ranks N starts fewer): start-up alone takes "
+        f"starting {counted(small.ranks, 'rank')} on {counted(cores(), 'core')} "
+        "(--max-ranks N starts fewer): start-up alone takes "
         f"about {format_seconds(start_up_seconds(small.ranks))} on idle cores, and again for the reload"
     )

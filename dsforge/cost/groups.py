@@ -26,7 +26,7 @@ def communication(job: Job, step: StepSeconds) -> tuple[GroupShare, ...]:
         ("tp", job.tp, job.tp, step.tensor_parallel),
         ("cp", job.cp, inner, step.context_parallel),
         ("ep", job.ep, job.experts_split * job.ep, step.expert_parallel),
-        ("dp", job.dp * job.cp, inner * job.dp, step.data_parallel),
+        ("dp x cp" if job.cp > 1 else "dp", job.dp * job.cp, inner * job.dp, step.data_parallel),
         ("pp", job.pp, job.gpus, step.pipeline_sends),
     )
     machine = job.machine

@@ -14,7 +14,7 @@ from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.files import append_line
 from dsforge.base.oom import OomWatch
 from dsforge.base.processes import ProcessId
-from dsforge.base.text import first_line, without_escapes
+from dsforge.base.text import counted, first_line, without_escapes
 from dsforge.launch.asking import Asking
 from dsforge.launch.cause import STOPPED, Cause, Evidence, LostHost, asked_to_stop, find_cause, with_lines
 from dsforge.launch.command import beginning, checkpoint_dir
@@ -274,7 +274,8 @@ class Attempt:
             self._pass_on(item)
         if self.follower.joined and not self.follower.silent_ranks and not self._joined_told:
             self._joined_told = True
-            self._tell("joined", f"all {self._plan.layout.world_size} ranks run where the plan puts them")
+            ranks = counted(self._plan.layout.world_size, "rank")
+            self._tell("joined", f"every one of {ranks} runs where the plan puts it")
 
     def _pass_on(self, item: Item) -> None:
         if isinstance(item, WorldReport) and self._node_launcher is None and not self._far.is_far(item):

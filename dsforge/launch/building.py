@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dsforge.base.errors import Finding
 from dsforge.launch import op_cache
 from dsforge.launch.comparison.known import fault, warning
 from dsforge.launch.hosts import host_environ, probe_command
+from dsforge.launch.signals import StopSignals
 from dsforge.launch.ssh import WIDTH
 from dsforge.launch.talk import SilenceError, Talk
 from dsforge.launch.types import LaunchRequest
@@ -18,6 +20,7 @@ from dsforge.records.probe import Build, Built, Locked, Locks
 
 BUILD_SECONDS = 600.0
 """For all kernels of one host: a compiler of many files on few cores."""
+_TICK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,25 @@ def build_everywhere(request: LaunchRequest, hosts: Sequence[str]) -> Builds:
     talks = {host: Talk(command(host), environ, BUILD_SECONDS) for host in hosts}
     builders = {op_cache.folder_of(name): op_cache.builder_of(name) for name in needed}
     folder = str(op_cache.ops_dir(request.environ))
-    done = asyncio.run(build_on(talks, folder, builders, host_environ(plan, environ)))
+    with StopSignals() as signals:
+        done = asyncio.run(
+            unless_stopped(build_on(talks, folder, builders, host_environ(plan, environ)), signals)
+        )
     return Builds(needed, done)
+
+
+async def unless_stopped(
+    build: Coroutine[Any, Any, tuple[HostBuild, ...]], signals: StopSignals
+) -> tuple[HostBuild, ...]:
+    """Return what was built; DsforgeError DSF825 once a signal asks for an end, and all hosts were let go."""
+    building = asyncio.ensure_future(build)
+    while not building.done():
+        await asyncio.wait({building}, timeout=_TICK_SECONDS)
+        if signals.first is not None:
+            building.cancel()
+            await asyncio.wait({building})
+            raise op_cache.stopped(signals.first)
+    return building.result()
 
 
 async def build_on(

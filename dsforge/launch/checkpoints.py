@@ -5,11 +5,11 @@ The trainer looks again, at more and at every byte; this finds in a second what 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
+from dsforge.base.files import why_unwritable
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.launch.types import LaunchRequest
 from dsforge.layout.shape import padded_vocab
@@ -114,14 +114,10 @@ def _unusable(message: str, place: Path) -> DsforgeError:
 
 def check_writable(folder: Path) -> None:
     """Raise DsforgeError DSF210 when nothing can be saved in a folder."""
-    there = folder
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        reason = "is not a folder" if not there.is_dir() else "cannot be written to"
+    if (why := why_unwritable(folder)) is not None:
         raise DsforgeError(
             "DSF210",
-            f"checkpoints cannot be saved: {there} {reason}",
+            f"checkpoints cannot be saved: {why}",
             Place(file=str(folder)),
             "name another checkpoint.dir, or mend that place",
             exit_code=ExitCode.ENVIRONMENT,

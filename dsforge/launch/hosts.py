@@ -75,6 +75,7 @@ def check_hosts(request: LaunchRequest, hosts: Sequence[str], seconds: float = A
             files=files_read(request),
             ops=str(ops),
             interface=plan.launch.interface,
+            disk=str(request.recipe_root / plan.offload.path) if plan.offload.path is not None else None,
         )
         try:
             make_room(_FILES_A_HOST * len(hosts))

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from dsforge.base.errors import DsforgeError, Place
 from dsforge.base.exits import ExitCode
+from dsforge.base.files import why_unwritable
 from dsforge.launch import op_cache
 from dsforge.launch.types import LaunchRequest
 from dsforge.rank import ops
 
 _SECONDS = 20.0
+PATH_HINT = "name another offload.path, or mend that place"
 
 
 def check_disk(request: LaunchRequest) -> None:
@@ -30,17 +32,9 @@ def check_disk(request: LaunchRequest) -> None:
 
 def check_folder(folder: Path) -> None:
     """Raise DsforgeError DSF803 where nothing can be written in a folder, which may have to be made."""
-    there = folder
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise DsforgeError(
-            "DSF803",
-            f"nothing can be offloaded to the disk: {there} cannot be written to",
-            Place(file=str(folder)),
-            "name another offload.path, or mend that place",
-            ExitCode.ENVIRONMENT,
-        )
+    if (why := why_unwritable(folder)) is not None:
+        message = f"nothing can be offloaded to the disk: {why}"
+        raise DsforgeError("DSF803", message, Place(file=str(folder)), PATH_HINT, ExitCode.ENVIRONMENT)
 
 
 def has_libaio(environ: Mapping[str, str]) -> bool:

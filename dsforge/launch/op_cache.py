@@ -6,8 +6,9 @@ Two environments that share a folder rebuild each other's kernels.
 from __future__ import annotations
 
 import hashlib
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from dsforge.base.caches import cache_root
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitCode
+from dsforge.base.processes import signal_name
 from dsforge.rank import ops
 
 _BUILD_SECONDS = 1_800.0
@@ -56,6 +58,12 @@ def folder_of(name: str) -> str:
     return _FOLDERS[name]
 
 
+def not_built(names: Iterable[str], folder: Path) -> tuple[str, ...]:
+    """Return the kernels that are still to be compiled in a folder."""
+    built = ops.built(folder)
+    return tuple(name for name in names if folder_of(name) not in built)
+
+
 def builder_of(name: str) -> str:
     """Return what builds a kernel, as `MODULE:CLASS`."""
     return _BUILDERS[name]
@@ -73,10 +81,28 @@ def needed_ops(accelerator: str, ds_config: Mapping[str, Any]) -> tuple[str, ...
     return (("FusedAdam" if places[0] == "none" else "CPUAdam"), *disk)
 
 
-def build_ops(names: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, str]:
-    """Compile kernels in a process of their own; return why, for each that could not be built."""
-    failures = {name: ops.build(builder_of(name), environ, _BUILD_SECONDS) for name in names}
-    return {name: why for name, why in failures.items() if why is not None}
+def build_ops(
+    names: tuple[str, ...], environ: Mapping[str, str], is_stopped: Callable[[], bool] = lambda: False
+) -> dict[str, str]:
+    """Compile kernels in processes of their own; return why, for each that could not be built."""
+    failures: dict[str, str] = {}
+    for name in names:
+        why = ops.build(builder_of(name), environ, _BUILD_SECONDS, is_stopped)
+        if is_stopped():
+            break
+        if why is not None:
+            failures[name] = why
+    return failures
+
+
+def stopped(number: int) -> DsforgeError:
+    """Return that a signal ended the compiling of kernels, before there was a run."""
+    return DsforgeError(
+        "DSF825",
+        f"stopped by {signal_name(number)} while kernels were compiled: no run was made",
+        hint="`dsforge preflight RECIPE --build` compiles them ahead; what was compiled is kept",
+        exit_code=ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED,
+    )
 
 
 def no_disk(why: str) -> DsforgeError:

@@ -9,6 +9,7 @@ import time
 from dsforge.launch import machine, op_cache
 from dsforge.launch.create import disk_error
 from dsforge.launch.preflight import Preflight
+from dsforge.launch.signals import StopSignals
 from dsforge.launch.types import LaunchRequest, OnEvent, ProgressEvent
 
 
@@ -35,8 +36,14 @@ def prebuild(request: LaunchRequest, found: Preflight, on_event: OnEvent) -> Non
         environ["DS_ACCELERATOR"] = "cpu"
     if (python_path := machine.python_path(request.environ)) is not None:
         environ["PYTHONPATH"] = python_path
-    tell(f"building {', '.join(names)} where it is not built yet")
-    failed = op_cache.build_ops(names, environ)
+    if absent := op_cache.not_built(names, found.ops_dir):
+        tell(f"compiling {', '.join(absent)}, which takes minutes the first time")
+    with StopSignals() as signals:
+        failed = op_cache.build_ops(names, environ, lambda: signals.first is not None)
+    if signals.first is not None:
+        raise op_cache.stopped(signals.first)
+    if absent:
+        tell(f"{', '.join(name for name in absent if name not in failed) or 'nothing'} is compiled")
     if op_cache.DISK in failed:
         raise op_cache.no_disk(failed[op_cache.DISK])
     for name, why in failed.items():

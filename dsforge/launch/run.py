@@ -14,6 +14,7 @@ from dsforge.base import lease, prctl, processes
 from dsforge.base.canonical import dump_line
 from dsforge.base.exits import ExitCode, ExitKind
 from dsforge.base.files import append_line, reserved
+from dsforge.base.text import counted
 from dsforge.launch import machine
 from dsforge.launch.attempt import Attempt
 from dsforge.launch.cause import STOPPED, Cause, asked_to_stop
@@ -158,8 +159,10 @@ def _check_hosts(request: LaunchRequest, found: Preflight, on_event: OnEvent) ->
     for one in check.findings:
         on_event(ProgressEvent(time.time(), "note", f"warning[{one.code}]: {one.message} ({one.place})"))
     spares = tuple(host for host in found.spares if host not in ill)
-    ready = f"{len(found.hosts)} hosts" + (f" and {len(spares)} spares" if found.spares else "")
-    told = f"{ready} are ready, asked in {time.monotonic() - begun:.1f} s"
+    ready = counted(len(found.hosts), "host") + (
+        f" and {counted(len(spares), 'spare')}" if found.spares else ""
+    )
+    told = f"ready: {ready}, asked in {time.monotonic() - begun:.1f} s"
     on_event(ProgressEvent(time.time(), "note", told))
     return replace(found, spares=spares)
 
@@ -294,7 +297,9 @@ class _Run:
         why = cause.message.splitlines()[0]
         self._save(state="starting", launcher=None)
         after = f" in {seconds:g} s" if seconds else ""
-        self._emit("restart", f"attempt {number} starts{after}, {decision.left} restarts left: {why}")
+        self._emit(
+            "restart", f"attempt {number} starts{after}, {counted(decision.left, 'restart')} left: {why}"
+        )
         if not self._signals.wait(seconds):
             return False
         restart = Restart(number, time.time(), why, reason=cause.reason.value)

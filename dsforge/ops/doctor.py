@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from dsforge.launch.offloading import has_libaio
 from dsforge.launch.op_cache import ops_dir
 
 _PACKAGES = (
@@ -118,7 +119,7 @@ def _op_cache() -> dict[str, Any]:
     folder = ops_dir(os.environ)
     built = sorted(path.parent.name for path in folder.glob("*/*.so")) if folder.is_dir() else []
     locks = sorted(str(path) for path in folder.glob("*/lock")) if folder.is_dir() else []
-    return {"folder": str(folder), "built": built, "locks": locks}
+    return {"folder": str(folder), "built": built, "locks": locks, "libaio": has_libaio(os.environ)}
 
 
 def _problems(packages: dict[str, str | None], launchers: dict[str, str | None]) -> list[str]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
+from dsforge.base.text import counted
 from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.catalog.families import Experts, families
 from dsforge.catalog.hf.reader import model_row
@@ -93,13 +94,12 @@ def shrink(
 
     layout, model, batch = plan.layout, plan.model, plan.batch
     tp, pp, cp, dp = _degrees(layout, max_ranks, splits_sequences=recipe.external is None)
-    limit = f"at most {max_ranks} ranks are started" if max_ranks > 1 else "one rank alone is started"
+    limit = f"no more than {counted(max_ranks, 'rank')} here"
     use("parallel.tp", layout.tp, tp, limit)
     use("parallel.pp", layout.pp, pp, limit)
     use("parallel.dp", layout.dp, dp, "two replicas show everything that more would" if dp == 2 else limit)
     use("parallel.cp", layout.cp, cp, _why_cp(cp, _parts(layout.cp), limit, recipe))
-    few_layers = "few layers make few parts" if pp > 1 else f"a stage alone has none, and {limit}"
-    vp = use("parallel.vp", layout.vp, _parts(layout.vp) if pp > 1 else 1, few_layers)
+    vp = use("parallel.vp", layout.vp, _parts(layout.vp) if pp > 1 else 1, _why_vp(pp, limit))
     why = "it needs stages, and the interleaved one virtual ones"
     schedule = use("parallel.schedule", layout.schedule, _schedule(layout.schedule, pp, vp), why)
     partition = layout.partition if layout.partition != "measured" else "parameters"
@@ -110,8 +110,7 @@ def shrink(
     is_split = use("parallel.sequence_parallel", asked, asked and splits, whole)
     tiny = "a tiny shape trains through the same code"
     small = plan.parameters.total <= _SMALL_MODEL and _splits(plan, tp)
-    of_stage = f"the most that divides the {tp * cp * dp} ranks of a stage" if tp * cp * dp > 1 else limit
-    ep = use("parallel.ep", layout.ep, gcd(layout.ep, tp * cp * dp), of_stage)
+    ep = use("parallel.ep", layout.ep, gcd(layout.ep, tp * cp * dp), _why_ep(tp * cp * dp, limit))
     shape = _own_shape(plan) if small else _tiny_shape(plan, tp, pp, vp, ep)
     if learn_fast:
         shape["vocab"] = min(shape["vocab"], _VOCAB)
@@ -149,7 +148,7 @@ def shrink(
     use("checkpoint.init", recipe.checkpoint.init, None, "weights drawn from the seed fit a tiny shape")
     if recipe.data is not None:
         use("data", "the recipe's", "the built-in corpus", "real text found on every machine")
-    data = {
+    data: dict[str, Any] = {
         "version": 1,
         "name": f"{plan.name[:_LONGEST_NAME]}-{purpose}",
         "model": shape,
@@ -193,9 +192,20 @@ def shrink(
         "trainer": recipe.trainer,
         **({"external": recipe.external.model_dump(mode="json")} if recipe.external else {}),
     }
-    kept = {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": ep, "vp": vp}
-    lost = tuple(kind.upper() for kind, degree in kept.items() if degree == 1 < getattr(layout, kind))
-    return Shrunk(data, tuple(changes), lost)
+    return Shrunk(data, tuple(changes), _lost(layout, data["parallel"]))
+
+
+def _lost(layout: Layout, used: dict[str, Any]) -> tuple[str, ...]:
+    kinds = ("tp", "pp", "cp", "dp", "ep", "vp")
+    return tuple(kind.upper() for kind in kinds if used[kind] == 1 < getattr(layout, kind))
+
+
+def _why_vp(pp: int, limit: str) -> str:
+    return "few layers make few parts" if pp > 1 else f"a stage alone has none, and {limit}"
+
+
+def _why_ep(ranks: int, limit: str) -> str:
+    return f"the most that divides the {ranks} ranks of a stage" if ranks > 1 else limit
 
 
 def _why_cp(used: int, fewest: int, limit: str, recipe: Recipe) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import dsforge
 from dsforge.base import processes
+from dsforge.base.files import why_unwritable
 from dsforge.base.lease import LeaseWatch
 from dsforge.rank import ops
 from dsforge.rank.gpus import gpus, xids
@@ -65,6 +66,7 @@ def host_facts(question: Question) -> HostFacts:
         leftovers=leftovers(),
         compilers={name: shutil.which(name, path=environ.get("PATH")) is not None for name in _COMPILERS},
         built_ops=ops.built(Path(question.ops)),
+        disk_refused=why_unwritable(Path(question.disk)) if question.disk is not None else None,
     )
 
 

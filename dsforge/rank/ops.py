@@ -5,23 +5,31 @@ A lock left by a killed build makes every later run wait for ever (torch/utils/f
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from dsforge.base.processes import has_open
+from dsforge.base import processes
 from dsforge.records.probe import Build, Built, Locked, Locks
 
+# The compilers that ninja starts are told of nobody's death: this process, of whose they are, ends them.
 _BUILD = """
-import importlib, signal, sys
-from dsforge.base import prctl
-prctl.signal_on_parent_death(signal.SIGKILL)
+import importlib, os, signal, sys
+from dsforge.base import prctl, processes
+def end(*_):
+    processes.end_session(os.getpid())
+    os._exit(1)
+signal.signal(signal.SIGTERM, end)
+prctl.signal_on_parent_death(signal.SIGTERM)
 module, _, builder = sys.argv[1].partition(":")
 getattr(importlib.import_module(module), builder)().load()
 """
+_TICK_SECONDS = 0.2
 
 
 def locks(folder: Path, kernels: Collection[str]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
@@ -35,7 +43,7 @@ def locks(folder: Path, kernels: Collection[str]) -> tuple[tuple[Path, ...], tup
         for lock in sorted(folder.glob("*/lock"))
         if lock.is_file() and not lock.is_symlink() and _is_build(lock.parent, kernels)
     ]
-    held = tuple(lock for lock in found if has_open(lock))
+    held = tuple(lock for lock in found if processes.has_open(lock))
     return held, tuple(lock for lock in found if lock not in held)
 
 
@@ -52,29 +60,44 @@ def built(folder: Path) -> tuple[str, ...]:
     return tuple(sorted({path.parent.name for path in folder.glob("*/*.so")}))
 
 
-def build(builder: str, environ: Mapping[str, str], seconds: float) -> str | None:
-    """Compile a kernel in a process of its own; return why it could not be built.
+def build(
+    builder: str, environ: Mapping[str, str], seconds: float, is_stopped: Callable[[], bool] = lambda: False
+) -> str | None:
+    """Compile a kernel, in processes that do not outlive this; return why it could not be built.
 
-    `builder`: `MODULE:CLASS` of a builder of deepspeed's.
+    `builder`: `MODULE:CLASS` of a builder of deepspeed's. `is_stopped`: whether somebody wants it to end.
     """
-    try:
-        done = subprocess.run(
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        process = subprocess.Popen(
             [sys.executable, "-c", _BUILD, builder],
             env=dict(environ),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=said,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            check=False,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        return f"it took more than {seconds:.0f} s"
-    if done.returncode == 0:
-        return None
-    *_, last_line = done.stdout.strip().splitlines() or [f"exit code {done.returncode}"]
-    return last_line
+        try:
+            why = _wait(process, seconds, is_stopped)
+        finally:
+            processes.end_session(process.pid)
+            process.wait()
+        if why is not None or process.returncode == 0:
+            return why
+        said.seek(0)
+        *_, last_line = said.read().strip().splitlines() or [f"exit code {process.returncode}"]
+        return last_line
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float, is_stopped: Callable[[], bool]) -> str | None:
+    """Wait for a build, and return why it is not waited for any longer."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_TICK_SECONDS)
+            return None
+        if is_stopped():
+            return "it was stopped"
+    return f"it took more than {seconds:.0f} s"
 
 
 def answer_locks(asked: Locks) -> Locked:

@@ -17,7 +17,8 @@ class Question:
     `environ`: what ranks have over the host's own variables. `gpus`: whether the plan runs on them. `master`:
     the name by which ranks reach the first host. `folders`: where the run writes, each with a file in it that
     the launching host has made. `files`: what ranks read. `ops`: folder of compiled kernels. `interface`: how
-    each finds its own network interface, where the recipe has it look for one.
+    each finds its own network interface, where the recipe has it look for one. `disk`: the folder on each
+    host's own disk that states are offloaded to.
     """
 
     environ: dict[str, str]
@@ -27,6 +28,7 @@ class Question:
     files: tuple[str, ...]
     ops: str
     interface: str | None = None
+    disk: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,10 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What a host says of itself. Bytes where the name says so; `None` for what it cannot tell."""
+    """What a host says of itself. Bytes where the name says so; `None` for what it cannot tell.
+
+    `disk_refused`: why nothing can be written where the question has states offloaded to.
+    """
 
     host: str
     machine: str
@@ -116,6 +121,7 @@ class HostFacts:
     leftovers: tuple[Leftover, ...]
     compilers: dict[str, bool]
     built_ops: tuple[str, ...]
+    disk_refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from dsforge.base.canonical import loads
 from dsforge.base.files import read_own
+from dsforge.base.text import counted
 from dsforge.plan import words
 from dsforge.records.run_dir import AttemptDir, RunDir
 from dsforge.records.run_manifest import RunManifest, read_run_manifest
@@ -140,7 +141,7 @@ def _layout(plan: Any) -> tuple[dict[str, Any] | None, str | None]:
     """Return what a plan says of its layout, by name and in words; None for one that is not a plan."""
     try:
         facts = words.facts(plan)
-        told = [words.degrees(plan), f"ZeRO-{facts['zero']}", f"{facts['world_size']} ranks"]
+        told = [words.degrees(plan), f"ZeRO-{facts['zero']}", counted(facts["world_size"], "rank")]
         return facts, ", ".join([*told, f"trainer {facts['trainer']}", *words.choices(plan)])
     except (ValueError, TypeError, KeyError, AttributeError):
         return None, None

@@ -9,7 +9,7 @@ model, whatever the number of ranks.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -72,11 +72,8 @@ class Copies:
         self._names: list[str] = []
         self.compares = False
         """More than one rank holds some value; known once ranks have met."""
-
-    @property
-    def dealt_out(self) -> int:
-        """Return of how many tensors ranks hold parts, known once they have met."""
-        return len({(key.name, key.stage) for key in self._places if key.length < key.size})
+        self.dealt_out = 0
+        """Of how many tensors ranks hold parts; known then, too."""
 
     @property
     def is_ready(self) -> bool:
@@ -89,6 +86,7 @@ class Copies:
         dist.all_gather_object(gathered, [self._key(*item) for item in pieces.items()], self._group)
         holders = Counter(key for keys in gathered for key in keys)
         self.compares = any(count > 1 and key.length for key, count in holders.items())
+        self.dealt_out = in_parts(holders)
         ordered = sorted(holders)
         self._places = {key: place for place, key in enumerate(ordered)}
         self._names = [key.name for key in ordered]
@@ -116,6 +114,11 @@ class Copies:
     def _key(self, name: str, piece: Piece) -> Key:
         shard = self._shard if name in self._split else -1
         return Key(name, self._stage, shard, piece.start, len(piece.values), piece.size)
+
+
+def in_parts(keys: Iterable[Key]) -> int:
+    """Return how many tensors are held in parts."""
+    return len({(key.name, key.stage) for key in keys if key.length < key.size})
 
 
 def minority(numbers: Sequence[int | None]) -> tuple[tuple[int, ...], int]:

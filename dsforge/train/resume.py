@@ -56,8 +56,8 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def agree(context: RankContext, data: DataFacts) -> tuple[Path, int] | None:
-    """Return (folder, step) to go on from, rank 0's choice, once the ranks have read all of its files.
+def agree(context: RankContext, data: DataFacts) -> Choice | None:
+    """Return the checkpoint to go on from, rank 0's choice, once the ranks have read all of its files.
 
     Every rank must call it. DsforgeError, on all of them, for what `find` refuses and for a file with
     other bytes than were written.
@@ -67,7 +67,7 @@ def agree(context: RankContext, data: DataFacts) -> tuple[Path, int] | None:
         return None
     folder, manifest = choice
     _check_files(folder, manifest.files, context)
-    return folder, manifest.step
+    return choice
 
 
 def find(context: RankContext, data: DataFacts) -> Choice | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Protocol
 
 import torch
 
 from dsforge.base.exits import ExitCode
+from dsforge.base.text import counted
+from dsforge.catalog.engines.capabilities import capabilities
 from dsforge.plan.types import Layout, Plan
 from dsforge.train import checkpoint, cpu_support, disk, fused, quiet, resume, world
 from dsforge.train.batches import Batches, in_order, micro_batches, no_batches, read_ahead, to_device
@@ -70,8 +71,9 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
     groups = trainer.make_groups(plan.layout)
     seats = world.gather_seats(context, groups, device)
     world.check_seats(seats, plan)
-    number = f"{len(seats)} ranks" if len(seats) > 1 else "one rank"
-    recorder.event("joined", f"{number} joined", hosts=sorted({seat.host for seat in seats}))
+    recorder.event(
+        "joined", f"{counted(len(seats), 'rank')} joined", hosts=sorted({seat.host for seat in seats})
+    )
 
     data = facts_of(context, corpus)
     with resume.claimed(context), disk.used(context):
@@ -91,7 +93,9 @@ def train(context: RankContext, trainer: Trainer) -> ExitCode:
                 dump(tensors, specs, where, plan.layout, context.dump_dir)
             swapped = {} if context.disk is None else {"disk_bytes": disk.swapped_bytes(context)}
             held = {"memory": memory_peaks(device), **swapped}
-            recorder.event("finished", f"{plan.train.steps} steps done", **held, checks=checks.told())
+            recorder.event(
+                "finished", f"{counted(plan.train.steps, 'step')} done", **held, checks=checks.told()
+            )
     torch.distributed.destroy_process_group()
     return ended
 
@@ -106,22 +110,33 @@ def facts_of(context: RankContext, corpus: Samples | None) -> DataFacts:
     return world.from_rank_0(context.rank, read)
 
 
-def go_on(engine: Engine, recorder: Recorder, choice: tuple[Path, int] | None, plan: Plan) -> int:
+def go_on(engine: Engine, recorder: Recorder, choice: resume.Choice | None, plan: Plan) -> int:
     """Load the checkpoint that this attempt goes on from and return the steps that it has done, else 0."""
     if choice is None:
         return 0
-    folder, step = choice
+    folder, manifest = choice
     engine.load_files(folder)
-    recorder.event("resumed", resumed_from(step, plan), step=step, folder=str(folder))
-    return step
+    said = resumed_from(manifest.step, manifest.layout, plan)
+    recorder.event("resumed", said, step=manifest.step, folder=str(folder))
+    return manifest.step
 
 
-def resumed_from(step: int, plan: Plan) -> str:
-    """Return what a run that goes on from a checkpoint says, also of first weights that it does not use."""
-    said = f"resumed from the checkpoint of step {step}"
-    if plan.checkpoint.init is None:
-        return said
-    return f"{said}; the first weights in {plan.checkpoint.init} are not used"
+def resumed_from(step: int, saved: Mapping[str, int], plan: Plan) -> str:
+    """Return what a run that goes on from a checkpoint says: what is other, and first weights left unused.
+
+    `saved`: the facts of the layout that the checkpoint was made with.
+    """
+    said = [f"resumed from the checkpoint of step {step}"]
+    was, now = saved.get("dp", plan.layout.dp), plan.layout.dp
+    if was != now:
+        dealt = "states are dealt anew, " if capabilities(plan.trainer).cuts_parameters else ""
+        said.append(f"{dealt}from {counted(was, 'replica')} to {now}")
+    was, now = saved.get("zero", plan.layout.zero), plan.layout.zero
+    if was != now:
+        said.append(f"saved under ZeRO-{was}, going on under ZeRO-{now}")
+    if plan.checkpoint.init is not None:
+        said.append(f"the first weights in {plan.checkpoint.init} are not used")
+    return "; ".join(said)
 
 
 def load(context: RankContext, corpus: Samples | None, where: world.Coordinates, first_step: int) -> Batches:

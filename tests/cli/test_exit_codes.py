@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from dsforge.launch.offloading import has_libaio
 from tests.launch_support.run_folders import make_run
 from tests.support.recipes import ROOT, SHIPPED, SMALL, write
 
@@ -165,6 +166,14 @@ def test_json_is_one_object_with_a_schema_version(cli: Cli, words: list[str], tm
     shown = cli(*(named.get(word, word) for word in words), "--json")
     assert shown.json["schema_version"] == 1
     assert shown.code in (0, 3 if words == ["doctor"] else 0)
+
+
+def test_doctor_tells_of_libaio_and_codes_come_in_their_order(cli: Cli):
+    found = cli("doctor", "--json").json["op_cache"]["libaio"]
+    assert found is has_libaio(os.environ)
+    assert ("libaio       found" in cli("doctor").out) == found
+    codes = [one["code"] for one in cli("rule", "--json").json["errors"]]
+    assert codes == sorted(codes)
 
 
 @pytest.mark.parametrize(("change", "code"), [("parallel.zero=x", 2), ("batch.global=33", 1)])

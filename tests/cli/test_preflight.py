@@ -49,7 +49,7 @@ def test_this_machine_alone(cli: Cli, tmp_path: Path):
     path = write(tmp_path, SMALL)
     shown = cli("preflight", path, "--quick", "--runs", tmp_path / "runs")
     assert shown.code == 0, shown.err
-    assert shown.out.splitlines()[-1] == "1 hosts: 0 errors, 0 warnings; ready to launch"
+    assert shown.out.splitlines()[-1] == "1 host: 0 errors, 0 warnings; ready to launch"
     assert [one.name for one in tmp_path.iterdir()] == ["recipe.yaml"]
 
 

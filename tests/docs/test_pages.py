@@ -11,12 +11,14 @@ import pytest
 from docs.pages import pages
 from dsforge.catalog.tables import errors, hardware, models
 from dsforge.launch.checkpoints import difference_from_plan
+from dsforge.recipe.consequences import CONSEQUENCES
 from dsforge.recipe.fields import fields
+from dsforge.recipe.load import load_recipe
 from dsforge.rules.registry import rules
 from tests.cli.test_commands import SURFACE
 from tests.support.checkpoints import manifest
 from tests.support.markdown import STARTS_RANKS, blocks, run_page
-from tests.support.recipes import ROOT, plan_of
+from tests.support.recipes import ROOT, SHIPPED, plan_of
 
 PAGES = sorted([ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "how-to").glob("*.md")])
 
@@ -43,6 +45,18 @@ def test_the_readme_names_every_command():
         word for row in _rows((ROOT / "README.md").read_text("utf-8")) for word in re.findall(r"\w+", row[0])
     }
     assert {command.split()[0] for command in SURFACE} <= names
+
+
+def test_the_readme_has_every_recipe():
+    text = (ROOT / "README.md").read_text("utf-8")
+    _, _, rest = text.partition("\n## Recipes to start from\n")
+    section, _, _ = rest.partition("\n## ")
+    named = re.findall(r"\]\(recipes/([\w-]+\.yaml)\)", section)
+    assert sorted(named) == [path.name for path in SHIPPED]
+    with_data = [path.stem for path in SHIPPED if load_recipe(path).recipe.data is not None]
+    told = re.search(r"only (.*) name data", section)
+    assert told is not None
+    assert sorted(re.findall(r"`([\w-]+)`", told[1])) == with_data
 
 
 def _rows(text: str) -> list[list[str]]:
@@ -110,14 +124,20 @@ EXPERTS = {"ffn_hidden": None, "experts": {"count": 4, "active": 2, "ffn_hidden"
 MAY_DIFFER = {
     "batch.micro": 4,
     "train.steps": 60,
+    "train.tokens": 122_880,
+    "train.eval_every": 10,
+    "train.eval_samples": 64,
     "train.recompute": "full",
     "train.recompute_every": 2,
     "train.dropout": 0.1,
+    "train.attention_dropout": 0.1,
     "train.balance_loss": 0.01,
-    "train.checks.gradients_every": 2,
+    "train.balance_over": "model",
+    "train.checks": {"gradients_every": 2, "parameters_every": 2, "modules": True},
     "parallel.schedule": "gpipe",
     "parallel.sequence_parallel": True,
     "optimizer.lr": 1e-4,
+    "optimizer.min_lr": 1e-5,
     "optimizer.lr_schedule": "constant",
     "optimizer.warmup_steps": 1,
     "optimizer.grad_clip": 0.5,
@@ -125,31 +145,53 @@ MAY_DIFFER = {
     "optimizer.eps": 1e-6,
     "optimizer.weight_decay": 0.5,
     "optimizer.momentum": 0.5,
+    "data.valid": "other",
+    "data.workers": 3,
     "offload.optimizer": "cpu",
     "offload.parameters": "cpu",
+    "cluster": {"nodes": 2, "gpus_per_node": 4, "gpu": "a100-sxm-80gb"},
+    "checkpoint": {"dir": "elsewhere", "every_steps": 7, "keep": 1},
+    "launch": {"restarts": 3, "env": {"A": "1"}},
+    "monitor": {"tensorboard": True},
+    "name": "other",
 }
 MAY_NOT = {
     "trainer": "megatron-core",
     "model": {"norm_eps": 1e-3},
     "parallel.tp": 1,
     "parallel.pp": 1,
+    "parallel.cp": 2,
     "parallel.dp": 1,
     "parallel.vp": 2,
     "parallel.ep": 2,
     "parallel.zero": 0,
     "parallel.partition": "uniform",
+    "parallel.partition_weights": "layers.json",
     "train.precision": "bf16",
     "optimizer.type": "lion",
     "offload.path": "/tmp",
     "batch.global": 64,
     "batch.seq_len": 32,
     "train.seed": 5,
-    "data": {"train": [[0.5, "a"], [0.5, "b"]]},
+    "data.train": [[0.5, "a"], [0.5, "b"]],
+    "data.tokenizer": None,
 }
+BY_FILES = {"data.tokenizer", "parallel.partition_weights"}
+"""What their files hold decides: tokens, and the layers of each stage."""
+NO_VALUES = {"version", "extends", "profiles", "external"}
+"""How a recipe is written, and a program that keeps checkpoints of its own."""
 NEEDED = {
     "train.recompute_every": {"train": {"recompute": "full"}},
+    "parallel.cp": {"trainer": "megatron-core", "parallel": {"tp": 1}},
     "parallel.vp": {"trainer": "megatron-core", "parallel": {"partition": "uniform"}},
     "parallel.ep": {"trainer": "megatron-core", "model": EXPERTS, "parallel": {"tp": 1}},
+    "train.tokens": {"train": {"steps": None, "tokens": 61_440}},
+    "train.balance_over": {
+        "trainer": "transformers",
+        "model": EXPERTS,
+        "parallel": {"tp": 1, "pp": 1},
+        "train": {"balance_loss": 0.01},
+    },
     "train.balance_loss": {"trainer": "megatron-core", "model": EXPERTS, "parallel": {"tp": 1}},
     "parallel.partition": {"model": {"layers": 8, "vocab": 32768}, "parallel": {"pp": 4}},
     "optimizer.momentum": {"optimizer": {"type": "sgd"}},
@@ -164,9 +206,11 @@ def test_the_page_on_restarts_says_what_a_checkpoint_lets_differ(row: str, value
     (line,) = [line for line in text.splitlines() if line.startswith(f"| {row} |")]
     assert list(dict.fromkeys(re.findall(r"`([a-z_.]+)`", line))) == list(values)
     refused = {}
-    for key, value in values.items():
+    for key in values.keys() - BY_FILES:
+        value = values[key]
         both = [
-            {"parallel": {"dp": "auto"}, "data": {"train": [[0.7, "a"], [0.3, "b"]]}},
+            {"parallel": {"dp": "auto"}, "train": {"eval_every": 5}},
+            {"data": {"train": [[0.7, "a"], [0.3, "b"]], "valid": "held-out"}},
             NEEDED.get(key, {}),
         ]
         section, _, name = key.partition(".")
@@ -174,7 +218,14 @@ def test_the_page_on_restarts_says_what_a_checkpoint_lets_differ(row: str, value
         fewer = {"cluster": {"gpus_per_node": 4}} if key == "parallel.dp" else {}
         saved = manifest(plan_of(*both), 3)
         refused[key] = difference_from_plan(saved, plan_of(*both, new, fewer)) is not None
-    assert refused == dict.fromkeys(values, row == "may not")
+    assert refused == dict.fromkeys(values.keys() - BY_FILES, row == "may not")
+
+
+def test_every_key_may_differ_from_a_checkpoint_or_may_not():
+    known = {*MAY_DIFFER, *MAY_NOT, *NO_VALUES}
+    under = {key: {name for name in known if f"{key}.".startswith(f"{name}.")} for key in CONSEQUENCES}
+    sections = {name.partition(".")[0] for name in known}
+    assert {key: found for key, found in under.items() if len(found) != 1 and key not in sections} == {}
 
 
 def _nested(name: str, value: object) -> dict[str, Any]:

@@ -18,8 +18,7 @@ def _row(trainer: str) -> str:
     flags = (
         ours.takes("train.dropout", 0.1),
         "experts" in ours.traits,
-        ours.takes("parallel.tp", 2),
-        ours.takes("parallel.pp", 2),
+        *(ours.takes(f"parallel.{degree}", 2) for degree in ("tp", "pp", "vp", "cp", "ep")),
     )
     keys = ("optimizer.type", "train.precision", "offload.optimizer", "offload.parameters")
     cells = (

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from dsforge.base.errors import Finding
+from dsforge.base.text import counted
 from dsforge.catalog.tables import hardware_of_device
 from dsforge.launch.comparison.known import Known, fault, warning
 from dsforge.records.probe import Gpu, HostFacts
@@ -53,7 +54,7 @@ def _planned(known: Known, host: str, facts: HostFacts) -> Iterator[Finding]:
         yield fault(
             "DSF258",
             host,
-            f"it has {len(facts.gpus)} GPUs, its slots promise {wanted}",
+            f"it has {counted(len(facts.gpus), 'GPU')}, its slots promise {wanted}",
             f"slots={len(facts.gpus)} in the hostfile and cluster.gpus_per_node={len(facts.gpus)}, "
             "or leave the host out",
         )

@@ -1,4 +1,4 @@
-"""DSF260 to DSF263: folders that all hosts share, and files that are equal on all."""
+"""DSF260 to DSF263, DSF803: folders that all hosts share, each host's own disk, and files equal on all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dsforge.base import shell
 from dsforge.base.errors import Finding
 from dsforge.base.units import format_bytes
 from dsforge.launch.comparison.known import Known, fault
+from dsforge.launch.offloading import PATH_HINT
 from dsforge.records.probe import Folder
 
 
@@ -18,6 +19,10 @@ def check(known: Known) -> Iterator[Finding]:
     for host, facts in known.answered():
         for folder in facts.folders:
             yield from _folder(known, host, folder)
+        if facts.disk_refused is not None:
+            yield fault(
+                "DSF803", host, f"nothing can be offloaded to its disk: {facts.disk_refused}", PATH_HINT
+            )
         for mark in facts.files:
             own = here[mark.path]
             if own.size_bytes is None or mark == own:

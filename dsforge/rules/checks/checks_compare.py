@@ -27,9 +27,9 @@ def _check(facts: Facts) -> Iterator[Found]:
         if key == "gradients_every" and replicas > 1:
             yield Found(
                 f"train.checks.{key} compares no gradients: under ZeRO-{facts.zero} no two of {replicas} "
-                "replicas hold the same; it sees alone, and once, that each element is updated by one of them",
+                "replicas hold the same; it sees, once, that one of them updates each element, no more",
                 f"train.checks.{key}",
-                "leave it out, or ask for parameters_every, too, where replicas hold whole parameters (ZeRO 1, 2)",
+                "leave it out; parameters_every compares where replicas hold whole parameters (ZeRO 1, 2)",
             )
         else:
             yield Found(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from dsforge.launch.building import Builds, HostBuild, build_on
+from dsforge.base import processes
+from dsforge.base.errors import DsforgeError
+from dsforge.launch.building import Builds, HostBuild, build_on, unless_stopped
+from dsforge.launch.signals import StopSignals
 from dsforge.launch.talk import Talk
 from dsforge.records.probe import Built
 from tests.support.recipes import ROOT
@@ -98,3 +103,33 @@ def test_a_folder_that_is_none_is_told(environ: dict[str, str], tmp_path: Path):
     done = built(environ, tmp_path / "ops")
     found = [one.message for one in Builds(("FusedAdam",), tuple(done)).findings()]
     assert found == [f"its folder of kernels cannot be used: {tmp_path / 'ops'}: File exists"] * 2
+
+
+def test_a_signal_lets_go_of_the_hosts_and_leaves_no_compiler(environ: dict[str, str], tmp_path: Path):
+    told = tmp_path / "told"
+    (tmp_path / "builders.py").write_text(
+        "import pathlib, subprocess\n"
+        "class FusedAdamBuilder:\n"
+        "    def load(self):\n"
+        "        one = subprocess.Popen(['sleep', '600'], process_group=0)\n"
+        f"        pathlib.Path({str(told)!r}).write_text(str(one.pid))\n"
+        "        one.wait()\n"
+    )
+    talks = {"node-1": Talk([sys.executable, "-u", "-m", "dsforge.rank.probe"], environ, 60.0)}
+    signals = StopSignals()
+
+    async def stopped() -> None:
+        builders = {"fused_adam": "builders:FusedAdamBuilder"}
+        building = unless_stopped(build_on(talks, str(tmp_path / "ops"), builders, environ), signals)
+        task = asyncio.ensure_future(building)
+        while not (told.is_file() and told.read_text()):  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.05)
+        signals.first = signal.SIGINT
+        await task
+
+    with pytest.raises(DsforgeError, match="stopped by SIGINT") as caught:
+        asyncio.run(stopped())
+    assert (caught.value.code, caught.value.exit_code) == ("DSF825", 130)
+    pid = int(told.read_text())
+    while (compiler := processes.identify(pid)) is not None and processes.is_alive(compiler):
+        time.sleep(0.05)  # the kernel tells its builder

@@ -76,9 +76,15 @@ def test_other_and_missing_packages_are_named_with_what_installs_them():
     assert found[1].hint == "there: `/venv/bin/python -m pip install 'torch==2.13.0'`"
 
 
+def test_a_disk_that_a_host_cannot_write_to():
+    found = only(compared(hosts(facts(), facts(disk_refused="/disk cannot be written to (Read-only)"))))
+    assert (found.code, found.place.host) == ("DSF803", "node-2")
+    assert found.message.endswith("its disk: /disk cannot be written to (Read-only)")
+
+
 def test_fewer_gpus_than_slots():
     found = only(compared(hosts(facts(gpus=(GPU, GPU)), facts(gpus=(GPU,))), plan_on("h100-sxm-80gb")))
-    assert (found.code, found.message) == ("DSF258", "it has 1 GPUs, its slots promise 2")
+    assert (found.code, found.message) == ("DSF258", "it has 1 GPU, its slots promise 2")
     assert "slots=1" in (found.hint or "")
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dsforge.base.errors import DsforgeError
 from dsforge.launch.building import Builds, HostBuild
-from dsforge.launch.offloading import check_disk
+from dsforge.launch.checkpoints import check_writable
+from dsforge.launch.offloading import check_disk, check_folder
+from dsforge.launch.prebuild import prebuild
+from dsforge.launch.preflight import Preflight
 from dsforge.launch.types import LaunchRequest
 from dsforge.records.probe import Built
 from tests.launch_support.bundles import make_bundle
-from tests.support.recipes import plan_of
+from tests.support.recipes import ROOT, plan_of
 
 
 def request_in(root: Path, cc: Path, ops: Path) -> LaunchRequest:
@@ -53,6 +60,36 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path):
     with pytest.raises(DsforgeError) as caught:
         check_disk(request_in(tmp_path, compiler(tmp_path, 0), tmp_path / "ops"))
     assert caught.value.code == "DSF803"
+
+
+def test_a_signal_ends_the_compiling_with_its_code(tmp_path: Path):
+    (tmp_path / "deepspeed.py").write_text(
+        "import os, signal, time\nos.kill(int(os.environ['ASKED']), signal.SIGTERM)\ntime.sleep(600)"
+    )
+    request = request_in(tmp_path, compiler(tmp_path, 0), tmp_path / "ops")
+    config = {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}
+    bundle = replace(request.bundle, files={"ds_config.json": json.dumps(config)})
+    environ = {**request.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "ASKED": str(os.getpid())}
+    found = Preflight(None, Path(sys.executable), tmp_path / "ops", (), (), ())
+    told: list[str] = []
+    with pytest.raises(DsforgeError) as caught:
+        prebuild(
+            replace(request, bundle=bundle, environ=environ), found, lambda event: told.append(event.message)
+        )
+    assert (caught.value.code, caught.value.exit_code) == ("DSF825", 143)
+    assert caught.value.message.startswith("stopped by SIGTERM while kernels were compiled")
+    assert told == ["compiling AsyncIO, which takes minutes the first time"]
+
+
+@pytest.mark.parametrize("place", ["/proc/nope", "/dev/null/states"])
+def test_a_place_where_no_file_can_be_made_is_found_whoever_one_is(place: str):
+    # As root, whom the rights of a folder tell nothing.
+    with pytest.raises(DsforgeError) as caught:
+        check_folder(Path(place))
+    assert caught.value.code == "DSF803"
+    with pytest.raises(DsforgeError) as caught:
+        check_writable(Path(place))
+    assert caught.value.code == "DSF210"
 
 
 def test_only_the_disks_kernel_keeps_a_run_from_starting():

@@ -44,9 +44,9 @@ def test_sequences_stay_in_parts_where_the_machine_holds_them(max_ranks: int, de
     ("name", "max_ranks", "key", "why", "lost"),
     [
         ("llama3-8b-128k-64h100", 4, "cp", "a short sequence has few parts", ("DP",)),
-        ("llama3-8b-128k-64h100", 2, "cp", "at most 2 ranks are started", ("CP", "DP")),
+        ("llama3-8b-128k-64h100", 2, "cp", "no more than 2 ranks here", ("CP", "DP")),
         ("mixtral-8x7b-64h100", 8, "ep", "the most that divides the 2 ranks of a stage", ()),
-        ("mixtral-8x7b-64h100", 2, "ep", "at most 2 ranks are started", ("DP", "EP")),
+        ("mixtral-8x7b-64h100", 2, "ep", "no more than 2 ranks here", ("DP", "EP")),
         ("llama3-70b-interleaved-256h100", 1, "vp", "a stage alone has none", ("TP", "PP", "DP", "VP")),
     ],
 )

@@ -8,6 +8,7 @@ from dsforge.launch.types import RunOutcome
 from dsforge.ops.close_calls import Settled
 from dsforge.ops.reference_run import Reference
 from dsforge.ops.verify import VerifyResult, _judge
+from dsforge.plan.words import not_exercised
 from dsforge.records.run_state import RunExit
 from tests.support.recipes import plan_of
 
@@ -17,7 +18,7 @@ LOSSES = {1: 5.0, 2: 4.0}
 def judged(validation: dict[int, float], losses: dict[int, float] = LOSSES) -> VerifyResult:
     outcome = RunOutcome("r", Path("r"), 1, RunExit(0, "ok", ""), losses, validation, None, ())
     reference = Reference((5.0, 4.0), (1.0, 1.0), 2, {2: 4.5}, Path("w"))
-    return _judge(plan_of(), outcome, Settled(reference), 0.0, (), ())
+    return _judge(plan_of(), outcome, Settled(reference), 0.0, (), ("CP", "EP"))
 
 
 def test_a_layout_is_the_same_when_it_is_judged_the_same_too():
@@ -25,6 +26,9 @@ def test_a_layout_is_the_same_when_it_is_judged_the_same_too():
     assert result.passed
     assert result.max_abs_loss_diff == 0
     assert result.max_abs_validation_diff == pytest.approx(5e-6)
+    assert result.as_dict()["not_exercised"] == ["CP", "EP"]
+    told = [not_exercised(kinds) for kinds in (result.not_exercised, ())]
+    assert told == [", but CP, EP not exercised", ""]
 
 
 def test_another_validation_loss_is_found_though_training_is_the_same():

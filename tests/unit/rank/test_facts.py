@@ -28,3 +28,16 @@ def test_what_is_looked_for_in_vain_is_missing():
     for choice in ("auto", "2001:db8:dead::/48"):  # the way to localhost is the loopback
         told = _announced(choice)
         assert (told.variable, told.address, told.missing) == ("cluster.interface", None, (choice,))
+
+
+def test_a_host_says_why_nothing_can_be_offloaded_to_its_disk(tmp_path):
+    told = {
+        disk: host_facts(Question({}, False, "localhost", {}, (), "/ops", disk=disk)).disk_refused
+        for disk in (str(tmp_path / "not" / "made"), "/proc/nope", None)
+    }
+    assert told == {
+        str(tmp_path / "not" / "made"): None,
+        "/proc/nope": "/proc cannot be written to (No such file or directory)",
+        None: None,
+    }
+    assert list(tmp_path.iterdir()) == []

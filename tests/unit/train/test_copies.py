@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from dsforge.train.copies import Key, minority, not_dealt_out_once
+from dsforge.train.copies import Key, in_parts, minority, not_dealt_out_once
 from dsforge.train.digest import digest
 
 
@@ -40,6 +40,11 @@ def test_those_differ_that_hold_another_number_than_most(numbers, ranks, most):
 
 def part(start: int, length: int, name: str = "w", shard: int = -1) -> Key:
     return Key(name, -1, shard, start, length, 10)
+
+
+def test_tensors_in_parts_are_counted_once():
+    whole, cut, alone = part(0, 10), (part(0, 6, "v"), part(6, 4, "v")), (part(0, 10, "u"), part(0, 0, "u"))
+    assert (in_parts([whole]), in_parts([whole, *cut, *alone])) == (0, 2)
 
 
 @pytest.mark.parametrize(

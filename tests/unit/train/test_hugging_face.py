@@ -463,6 +463,6 @@ def test_a_config_with_biases_has_the_tensors_that_are_looked_for():
 
 def test_a_resumed_run_says_that_its_first_weights_are_not_used():
     plan = plan_for(SHAPES["qwen3"])
-    assert resumed_from(20, plan) == "resumed from the checkpoint of step 20"
-    told = resumed_from(20, plan_for(SHAPES["qwen3"], checkpoint={"init": "weights/q"}))
+    assert resumed_from(20, {}, plan) == "resumed from the checkpoint of step 20"
+    told = resumed_from(20, {}, plan_for(SHAPES["qwen3"], checkpoint={"init": "weights/q"}))
     assert told == "resumed from the checkpoint of step 20; the first weights in weights/q are not used"

@@ -5,7 +5,8 @@ import pytest
 from dsforge.base.errors import DsforgeError
 from dsforge.records.checkpoint import MANIFEST_NAME
 from dsforge.records.checkpoint_lock import LOCK_NAME, check_free
-from dsforge.train import resume
+from dsforge.train import resume, run
+from tests.support import recipes
 from tests.support.checkpoints import context_of, facts, write_whole
 
 
@@ -137,3 +138,23 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path, obstacle):
 def test_a_folder_that_cannot_be_listed_is_no_empty_folder(tmp_path, make_plan):
     (tmp_path / "kept").write_text("")
     assert refusal(context_of(make_plan(), tmp_path / "kept")).code == "DSF339"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "saved", "told"),
+    [
+        ("fsdp", {"dp": 4, "zero": 3}, None),
+        ("fsdp", {"dp": 1, "zero": 3}, "states are dealt anew, from 1 replica to 4"),
+        (
+            "fsdp",
+            {"dp": 2, "zero": 1},
+            "states are dealt anew, from 2 replicas to 4; saved under ZeRO-1, going on under ZeRO-3",
+        ),
+        ("ddp", {"dp": 8, "zero": 0}, "from 8 replicas to 4"),
+    ],
+)
+def test_who_goes_on_with_other_replicas_says_so(trainer, saved, told):
+    one = {"cluster": {"gpus_per_node": 4}, "parallel": {"tp": 1, "pp": 1, "dp": 4}, "trainer": trainer}
+    plan = recipes.plan_of(one, {"parallel": {"zero": 3 if trainer == "fsdp" else 0}})
+    said = "resumed from the checkpoint of step 20"
+    assert run.resumed_from(20, saved, plan) == (said if told is None else f"{said}; {told}")
