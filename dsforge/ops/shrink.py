@@ -162,7 +162,9 @@ def shrink(
             "cp": cp,
             "dp": dp,
             "sequence_parallel": is_split,
-            "zero": use("parallel.zero", layout.zero, _zero(recipe, plan, pp), "ZeRO-0 in 16 bits needs stages"),
+            "zero": use(
+                "parallel.zero", layout.zero, _zero(recipe, plan, pp), "ZeRO-0 in 16 bits needs stages"
+            ),
             "partition": partition if shape["layers"] % pp == 0 else "parameters",
         },
         "offload": {

@@ -16,6 +16,9 @@ from tests.support import recipes
 from tests.support.recipes import ROOT
 
 
+IN_FOUR_PARTS = ["parallel.cp=4", "parallel.dp=2"]
+
+
 @pytest.mark.parametrize(
     ("max_ranks", "degrees"),
     # 8 x 8 x 16: DP to 2, then the larger of TP and PP is halved until it fits; then DP goes.
@@ -32,8 +35,7 @@ def test_degrees_are_halved_the_larger_first(max_ranks: int, degrees: tuple[int,
     [(32, (8, 2, 2)), (16, (4, 2, 2)), (4, (2, 2, 1)), (2, (2, 1, 1))],
 )
 def test_sequences_stay_in_parts_where_the_machine_holds_them(max_ranks: int, degrees: tuple[int, int, int]):
-    changes = ["parallel.cp=4", "parallel.dp=2"]
-    recipe = load_recipe(ROOT / "recipes" / "llama3-8b-128k-64h100.yaml", changes)
+    recipe = load_recipe(ROOT / "recipes" / "llama3-8b-128k-64h100.yaml", IN_FOUR_PARTS)
     small = shrink(recipe.recipe, make_plan(recipe), max_ranks)
     plan = make_plan(shrunk_recipe(recipe, small))
     assert (plan.layout.tp, plan.layout.cp, plan.layout.dp) == degrees
@@ -53,7 +55,7 @@ def test_sequences_stay_in_parts_where_the_machine_holds_them(max_ranks: int, de
 def test_what_few_ranks_leave_out_is_told_with_the_true_reason(
     name: str, max_ranks: int, key: str, why: str, lost: tuple[str, ...]
 ):
-    recipe = load_recipe(ROOT / "recipes" / f"{name}.yaml")
+    recipe = load_recipe(ROOT / "recipes" / f"{name}.yaml", IN_FOUR_PARTS if "128k" in name else [])
     small = shrink(recipe.recipe, make_plan(recipe), max_ranks)
     told = {change.key: change.why for change in small.changes}
     assert told[f"parallel.{key}"].startswith(why)
