@@ -15,7 +15,6 @@ from dsforge.recipe.load import load_recipe
 from tests.support import recipes
 from tests.support.recipes import ROOT
 
-
 IN_FOUR_PARTS = ["parallel.cp=4", "parallel.dp=2"]
 
 
