@@ -102,7 +102,8 @@ def test_checks_change_no_loss_and_a_repeated_batch_is_caught_without_them(tmp_p
     (tmp_path / "repeated").mkdir()
     code, end, attempt = launch(tmp_path / "right", *CHECKED)
     assert code == 0, end
-    assert event(attempt, "finished")["checks"] == {"gradients": STEPS, "parameters": 1 + STEPS // 2}
+    checked = {"gradients": STEPS, "parameters": 1 + STEPS // 2, "dealt_out": 0}
+    assert event(attempt, "finished")["checks"] == checked
     losses = [line["loss"] for line in lines_of(attempt / "metrics.jsonl", "metrics")]
     assert len(losses) == STEPS
     code, end, attempt = launch(tmp_path / "repeated", fault=REPEATED)
