@@ -101,6 +101,6 @@ def test_the_shipped_recipe_is_smoked_with_weights_and_text_found_everywhere(tmp
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert all(check["passed"] for check in result["checks"])
-    assert result["layout"] == {"tp": 1, "pp": 1, "dp": 2, "zero": 3}
+    assert result["layout"] == {"tp": 1, "pp": 1, "cp": 1, "dp": 2, "zero": 3}
     told = {change["key"]: change["used"] for change in result["shrunk"]}
     assert (told["checkpoint.init"], told["data"]) == (None, "the built-in corpus")
