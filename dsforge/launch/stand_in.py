@@ -8,6 +8,7 @@ from dataclasses import replace
 from dsforge.base.errors import DsforgeError
 from dsforge.base.exits import ExitKind, code_of_signal
 from dsforge.base.files import write_atomically
+from dsforge.base.text import counted
 from dsforge.launch.cause import Cause
 from dsforge.launch.checkpoints import newest_difference
 from dsforge.launch.command import checkpoint_dir
@@ -64,10 +65,12 @@ class AttemptHosts:
             return None
         message = f"host {lacking[0]} cannot be used: {ill[lacking[0]]}; no spare is left for it"
         if self.request.plan.launch.shrink:
-            why_not = self._shrink([*self.roster.failed, *lacking], directory)
+            left_out = [*self.roster.failed, *lacking]
+            why_not = self._shrink(left_out, directory)
             if why_not is None:
-                fewer = f"planned anew for {len(self.roster.hosts)} nodes"
-                tell("note", f"{fewer}, without {', '.join(lacking)}: {ill[lacking[0]]}")
+                fewer = f"planned anew for {counted(len(self.roster.hosts), 'node')}"
+                last = f"{lacking[0]} cannot be used: {ill[lacking[0]]}"
+                tell("note", f"{fewer}, without {', '.join(left_out)}; {last}")
                 return None
             message = f"{message}, and without it {why_not}"
         tell("stopping", message)
