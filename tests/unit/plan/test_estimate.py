@@ -81,7 +81,7 @@ def test_groups_are_told_with_the_link_they_go_over():
     assert made.bubble_share == pytest.approx(made.step.bubble / made.step.total)
     long = estimate(planned("llama3-8b-128k-64h100"))
     assert isinstance(long, Estimate)
-    assert {one.group: one.ranks for one in long.communication} == {"tp": 8, "cp": 4, "dp x cp": 8}
+    assert {one.group: one.ranks for one in long.communication} == {"tp": 8, "cp": 2, "dp x cp": 8}
 
 
 def test_a_gpu_without_measured_rates_gets_a_wider_band():
