@@ -14,7 +14,7 @@ _TURNS = 8
 _ONSET = 0.1
 """Share of the tolerance from which a difference is more than the rounding of sums."""
 _MOST_NATS = 1.0
-"""What a token's other expert may change of the losses of its own sample until the run ends."""
+"""What a token's other expert may change of its own sample's loss: chosen, far above any seen (ADR 48)."""
 
 
 @dataclass(frozen=True, slots=True)
